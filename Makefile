@@ -1,0 +1,55 @@
+# Two commands are enough on a fresh machine with Python 3.10 or later and a C++ compiler:
+#   make demo   set up, build, and run the example
+#   make test   set up, build, and run all tests
+# The environment lives in .venv and is made once; it is renewed when pyproject.toml changes,
+# the extension is rebuilt when a file of csrc/ changes.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ENV    := $(VENV)/.env-ready
+BUILD  := $(VENV)/.build-ready
+SOURCE := setup.py $(shell find csrc -type f)
+
+.PHONY: help demo test lint check bench clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(BUILD)  ## set up, build, and run the embedded example
+	@echo "== Running the example"
+	@$(BIN)/python -m tensus_tn.demo
+
+test: $(BUILD)  ## set up, build, and run all tests and doctests
+	@echo "== Running the tests"
+	@$(BIN)/python -m pytest -q
+
+lint: $(BUILD)  ## format, lint and type checks
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint  ## lint, then all tests with coverage
+	$(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered
+
+bench: $(BUILD)  ## install the peers and print the benchmark tables
+	$(BIN)/pip install --quiet -e ".[bench]" --no-build-isolation
+	$(BIN)/python -m benchmarks.tensor
+	$(BIN)/python -m benchmarks.propagate
+
+$(ENV): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=...")'
+	@echo "== Setting up $(VENV): PyTorch and the development tools, once (a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel ninja
+	@$(BIN)/pip install --progress-bar on "torch>=2.13,<2.14" | grep -E '^(Collecting|Successfully)' || true
+	@touch $@
+
+# No build isolation: the extension is built against the torch that was just installed.
+$(BUILD): $(ENV) $(SOURCE)
+	@echo "== Building the extension and installing tensus_tn with its development tools"
+	@$(BIN)/pip install --quiet --no-build-isolation -e ".[dev]"
+	@touch $@
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info tensus_tn/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,209 @@
+"""Directed acyclic graphs with one source and one sink: the topology of a tensor network."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.axes import Axes
+
+Node = Hashable
+Edge = tuple[Node, Node]
+
+
+class Dag:
+    """A directed acyclic graph with one source and one sink, every node on a path between them.
+
+    Args:
+        edges: Pairs ``(tail, head)`` of hashable node names. Their order is kept: it is the order of
+            the axes of a :class:`~tensus_tn.DagTensor` over this graph.
+
+    Attributes:
+        edges: The edges, in the order given.
+        nodes: The nodes in topological order; among equals, the order of first appearance.
+        source: The node without incoming edges.
+        sink: The node without outgoing edges.
+        inner: The nodes between source and sink; each carries a rank index.
+
+    Raises:
+        ValueError: If there are no edges, a self-loop, a duplicate edge, a cycle, or more than one
+            source or sink; the message names the culprit.
+
+    Example:
+        >>> dag = Dag([("x", "a"), ("a", "y"), ("x", "y")])
+        >>> dag.source, dag.sink, dag.inner
+        ('x', 'y', ('a',))
+        >>> dag
+        Dag([('x', 'a'), ('a', 'y'), ('x', 'y')])
+    """
+
+    __slots__ = ("edges", "inner", "nodes", "sink", "source")
+
+    edges: tuple[Edge, ...]
+    nodes: tuple[Node, ...]
+    inner: tuple[Node, ...]
+    source: Node
+    sink: Node
+
+    def __init__(self, edges: Iterable[Edge]) -> None:
+        pairs = tuple(_as_edge(edge) for edge in edges)
+        _check_edges(pairs)
+        nodes = _topological_order(pairs)
+        heads, tails = {head for _, head in pairs}, {tail for tail, _ in pairs}
+        source = _only("source", [node for node in nodes if node not in heads])
+        sink = _only("sink", [node for node in nodes if node not in tails])
+        # With one source and one sink, every node of a finite acyclic graph lies on a path from the
+        # one to the other, so there is nothing more to check.
+        inner = tuple(node for node in nodes if node not in (source, sink))
+        values = {"edges": pairs, "nodes": nodes, "inner": inner, "source": source, "sink": sink}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def path(cls, num_edges: int) -> Dag:
+        """The path ``0 -> 1 -> ... -> num_edges``: the topology of a tensor train (eq. 9).
+
+        Example:
+            >>> Dag.path(3).edges
+            ((0, 1), (1, 2), (2, 3))
+        """
+        _check_positive("num_edges", num_edges)
+        return cls((k, k + 1) for k in range(num_edges))
+
+    @classmethod
+    def complete(cls, last: int) -> Dag:
+        """Every edge ``(j, k)`` with ``0 <= j < k <= last``: the search space of DiffMG (eq. 12).
+
+        Example:
+            >>> Dag.complete(2).edges
+            ((0, 1), (0, 2), (1, 2))
+        """
+        _check_positive("last", last)
+        return cls(combinations(range(last + 1), 2))
+
+    @classmethod
+    def from_networkx(cls, graph: networkx.DiGraph) -> Dag:
+        """The edges of a networkx ``DiGraph``, in its order.
+
+        Raises:
+            ValueError: As the constructor, and for an undirected graph, a multigraph or a node
+                without edges.
+
+        Example:
+            >>> import networkx as nx
+            >>> Dag.from_networkx(nx.DiGraph([("x", "y"), ("y", "z")])).inner
+            ('y',)
+        """
+        if not graph.is_directed() or graph.is_multigraph():
+            raise ValueError(f"expected a networkx.DiGraph, got a {type(graph).__name__}")
+        isolated = [node for node in graph if graph.degree(node) == 0]
+        if isolated:
+            raise ValueError(f"node {isolated[0]!r} has no edges: not on a source-to-sink path")
+        return cls(graph.edges())
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """This graph as a networkx ``DiGraph``, nodes in topological order.
+
+        Example:
+            >>> list(Dag.path(2).to_networkx().edges)
+            [(0, 1), (1, 2)]
+        """
+        import networkx
+
+        graph = networkx.DiGraph()
+        graph.add_nodes_from(self.nodes)
+        graph.add_edges_from(self.edges)
+        return graph
+
+    def draw(
+        self, ax: Axes | None = None, *, edge_labels: Mapping[Edge, object] | None = None
+    ) -> Axes:
+        """Draw the graph from left to right, source first; needs matplotlib.
+
+        Args:
+            ax: The axes to draw on; a new figure when ``None``.
+            edge_labels: Text for some or all edges, written at the middle of each.
+
+        Returns:
+            The axes drawn on.
+        """
+        from tensus_tn._draw import draw_dag
+
+        return draw_dag(self, ax, edge_labels or {})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"Dag is immutable: cannot set {name!r}")
+
+    def __reduce__(self) -> tuple[type[Dag], tuple[tuple[Edge, ...]]]:
+        return type(self), (self.edges,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dag) and self.edges == other.edges
+
+    def __hash__(self) -> int:
+        return hash(self.edges)
+
+    def __repr__(self) -> str:
+        shown = list(self.edges)
+        if len(shown) <= 10:
+            return f"Dag({shown})"
+        return f"Dag([{shown[0]}, {shown[1]}, ..., {shown[-1]}], {len(shown)} edges)"
+
+
+def _as_edge(edge: Any) -> Edge:
+    if not isinstance(edge, (tuple, list)) or len(edge) != 2:
+        raise ValueError(f"an edge is a pair (tail, head), got {edge!r}")
+    return (edge[0], edge[1])
+
+
+def _check_edges(edges: tuple[Edge, ...]) -> None:
+    if not edges:
+        raise ValueError("a Dag needs at least one edge, got none")
+    seen: set[Edge] = set()
+    for edge in edges:
+        if edge[0] == edge[1]:
+            raise ValueError(f"edge {edge!r} is a self-loop")
+        if edge in seen:
+            raise ValueError(f"edge {edge!r} is given twice")
+        seen.add(edge)
+
+
+def _check_positive(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+
+
+def _only(role: str, nodes: list[Node]) -> Node:
+    if len(nodes) != 1:
+        raise ValueError(f"a Dag has one {role}, got {len(nodes)}: {nodes}")
+    return nodes[0]
+
+
+def _topological_order(edges: tuple[Edge, ...]) -> tuple[Node, ...]:
+    """Kahn's algorithm; among the ready nodes, the first to appear in ``edges`` comes first."""
+    waiting: dict[Node, set[Node]] = {}
+    for tail, head in edges:
+        waiting.setdefault(tail, set())
+        waiting.setdefault(head, set()).add(tail)
+    order: list[Node] = []
+    while waiting:
+        ready = next((node for node, tails in waiting.items() if not tails), None)
+        if ready is None and all(waiting.values()):
+            raise ValueError(f"the edges contain a cycle: {_show_cycle(waiting)}")
+        order.append(ready)
+        del waiting[ready]
+        for tails in waiting.values():
+            tails.discard(ready)
+    return tuple(order)
+
+
+def _show_cycle(waiting: dict[Node, set[Node]]) -> str:
+    """Walk backwards through nodes that all have a predecessor: the first repetition is a cycle."""
+    walk = [next(iter(waiting))]
+    while walk[-1] not in walk[:-1]:
+        walk.append(next(iter(waiting[walk[-1]])))
+    cycle = walk[walk.index(walk[-1]) :]
+    return " -> ".join(repr(node) for node in reversed(cycle))
