@@ -1,0 +1,228 @@
+"""Foreign graph formats as checked edge lists with global node ids."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+#: A relation's name, or PyG's and DGL's (source type, name, destination type).
+RelationKey = str | tuple[str, str, str]
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class Edges(NamedTuple):
+    """The edges of one relation: int64 `row` receives from int64 `col`; None stands for ones."""
+
+    name: str
+    row: Tensor
+    col: Tensor
+    value: Tensor | None
+
+
+class Matrix(NamedTuple):
+    """The stored entries of a sparse matrix of `shape`."""
+
+    shape: tuple[int, ...]
+    row: Tensor
+    col: Tensor
+    value: Tensor
+
+
+def relation_name(key: RelationKey) -> str:
+    """The name of a relation: a string as it is, an edge type joined as PyG does it."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
+        return "__".join(key)
+    raise TypeError(
+        "a relation is named by a string or by three strings (source type, name, destination "
+        f"type), got {key!r}"
+    )
+
+
+def node_counts(num_nodes: int | Mapping[str, int]) -> dict[str, int]:
+    """Node types and their sizes, in order; one type "node" for a plain count."""
+    counts = dict(num_nodes) if isinstance(num_nodes, Mapping) else {"node": num_nodes}
+    for kind, count in counts.items():
+        try:
+            counts[kind] = operator.index(count)
+        except TypeError:
+            raise TypeError(f"the number of {kind!r} nodes must be an int, got {count!r}") from None
+        if count < 0:
+            raise ValueError(f"the number of {kind!r} nodes must not be negative, got {count}")
+    return counts
+
+
+def from_matrices(
+    matrices: Mapping[RelationKey, Any],
+    num_nodes: int | Mapping[str, int] | None,
+    read: Callable[[RelationKey, Any], Matrix],
+) -> tuple[list[Edges], dict[str, int]]:
+    """Edges of sparse matrices, rows receiving; `read` knows their format."""
+    read_matrices = {key: read(key, matrix) for key, matrix in matrices.items()}
+    counts = node_counts(_common_size(read_matrices) if num_nodes is None else num_nodes)
+    relations = []
+    for key, (shape, row, col, value) in read_matrices.items():
+        rows, cols = _ends(key, counts)
+        expected = (rows.stop - rows.start, cols.stop - cols.start)
+        if shape != expected:
+            raise ValueError(
+                f"relation {key!r}: expected a matrix of shape {expected} (receiving by sending "
+                f"nodes), got {shape}"
+            )
+        relations.append(_edges(key, row, col, value, rows, cols))
+    return relations, counts
+
+
+def read_scipy(key: RelationKey, matrix: Any) -> Matrix:
+    """The entries of a scipy sparse matrix or array."""
+    if not sp.issparse(matrix):
+        raise TypeError(f"relation {key!r}: expected a scipy sparse matrix, got {type(matrix)}")
+    _require_matrix(key, matrix.shape)
+    coo = matrix.tocoo(copy=False)
+    row, col, value = (torch.tensor(part) for part in (coo.row, coo.col, coo.data))
+    return Matrix(matrix.shape, row, col, value)
+
+
+def read_torch(key: RelationKey, matrix: Any) -> Matrix:
+    """The entries of a torch sparse tensor in COO or CSR layout."""
+    kind = matrix.layout if isinstance(matrix, Tensor) else type(matrix)
+    if kind not in (torch.sparse_coo, torch.sparse_csr):
+        raise TypeError(
+            f"relation {key!r}: expected a torch tensor in COO or CSR layout, got {kind}"
+        )
+    _require_matrix(key, matrix.shape)
+    if matrix.requires_grad:
+        raise ValueError(
+            f"relation {key!r} requires grad: build the graph from matrix.detach() and give the "
+            "values that learn to RelationGraph.with_values"
+        )
+    if kind == torch.sparse_coo:
+        matrix = matrix.coalesce()
+        row, col = matrix.indices()
+    else:
+        crow, col = matrix.crow_indices(), matrix.col_indices()
+        row = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
+    return Matrix(tuple(matrix.shape), row, col, matrix.values())
+
+
+def from_edge_index(
+    edge_index: Mapping[RelationKey, Tensor],
+    num_nodes: int | Mapping[str, int],
+    edge_weight: Mapping[RelationKey, Tensor],
+) -> tuple[list[Edges], dict[str, int]]:
+    """Edges of PyG's edge_index tensors (2, E): row 0 sends, row 1 receives."""
+    counts = node_counts(num_nodes)
+    for key in edge_weight:
+        if key not in edge_index:
+            raise ValueError(f"edge_weight names {key!r}, which is not among the relations")
+    relations = []
+    for key, index in edge_index.items():
+        if not isinstance(index, Tensor):
+            raise TypeError(f"relation {key!r}: edge_index must be a tensor, got {type(index)}")
+        if index.ndim != 2 or index.shape[0] != 2:
+            raise ValueError(
+                f"relation {key!r}: edge_index must have shape (2, E), got {tuple(index.shape)}"
+            )
+        source, target = index.detach().as_subclass(Tensor)
+        rows, cols = _ends(key, counts)
+        relations.append(_edges(key, target, source, edge_weight.get(key), rows, cols))
+    return relations, counts
+
+
+def hetero_data_parts(
+    data: Any,
+) -> tuple[dict[RelationKey, Tensor], dict[str, int], dict[RelationKey, Tensor]]:
+    """The arguments of `from_edge_index` for a PyG `HeteroData`."""
+    node_types, edge_types = data.metadata()
+    counts = {kind: data[kind].num_nodes for kind in node_types}
+    index: dict[RelationKey, Tensor] = {}
+    weight: dict[RelationKey, Tensor] = {}
+    for kind in edge_types:
+        if "edge_index" not in data[kind]:
+            raise ValueError(f"edge type {kind!r} has no edge_index")
+        index[kind] = data[kind].edge_index
+        if "edge_weight" in data[kind]:
+            weight[kind] = data[kind].edge_weight
+    return index, counts, weight
+
+
+def dgl_parts(graph: Any) -> tuple[dict[RelationKey, Tensor], dict[str, int]]:
+    """The edge_index tensors and node counts of a DGL graph."""
+    counts = {kind: graph.num_nodes(kind) for kind in graph.ntypes}
+    index: dict[RelationKey, Tensor] = {
+        kind: torch.stack(graph.edges(etype=kind)) for kind in graph.canonical_etypes
+    }
+    return index, counts
+
+
+def _common_size(matrices: Mapping[RelationKey, Matrix]) -> int:
+    for key, matrix in matrices.items():
+        if not isinstance(key, str):
+            raise ValueError(f"relation {key!r} is typed: give num_nodes for every node type")
+        return matrix.shape[0]
+    raise ValueError("without relations the number of nodes is unknown: give num_nodes")
+
+
+def _ends(key: RelationKey, counts: Mapping[str, int]) -> tuple[slice, slice]:
+    """The global ids of a relation's receiving and sending nodes."""
+    relation_name(key)
+    source, target = ("node", "node") if isinstance(key, str) else (key[0], key[2])
+    ranges = type_slices(counts)
+    for kind in (source, target):
+        if kind not in ranges:
+            raise ValueError(f"relation {key!r}: node type {kind!r} is not among {list(counts)}")
+    return ranges[target], ranges[source]
+
+
+def type_slices(counts: Mapping[str, int]) -> dict[str, slice]:
+    """Where the nodes of each type stand among the global ids."""
+    ends = list(accumulate(counts.values()))
+    return {k: slice(end - n, end) for (k, n), end in zip(counts.items(), ends, strict=True)}
+
+
+def _require_matrix(key: RelationKey, shape: Sequence[int]) -> None:
+    if len(shape) != 2:
+        raise ValueError(f"relation {key!r}: expected a matrix, got shape {tuple(shape)}")
+
+
+def _edges(
+    key: RelationKey, row: Tensor, col: Tensor, value: Tensor | None, rows: slice, cols: slice
+) -> Edges:
+    """Check local ids and values, and shift the ids to where their node types stand."""
+    for what, index, ids in (("receiving", row, rows), ("sending", col, cols)):
+        if index.dtype not in _INTEGERS:
+            raise TypeError(f"relation {key!r}: node ids must be integers, got {index.dtype}")
+        count = ids.stop - ids.start
+        if index.numel() and not (0 <= int(index.min()) and int(index.max()) < count):
+            bad = int(index[(index < 0) | (index >= count)][0])
+            raise ValueError(
+                f"relation {key!r}: {what} node {bad} is out of range, there are {count}"
+            )
+    return Edges(
+        relation_name(key),
+        row.cpu().long() + rows.start,
+        col.cpu().long() + cols.start,
+        None if value is None else _checked_values(key, value, row.numel()),
+    )
+
+
+def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor | None:
+    if tuple(value.shape) != (num_edges,):
+        raise ValueError(
+            f"relation {key!r}: expected one value for each of {num_edges} edges, got shape "
+            f"{tuple(value.shape)}"
+        )
+    if value.is_complex():
+        raise TypeError(f"relation {key!r}: values must be real, got {value.dtype}")
+    value = value.detach().cpu().double()
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"relation {key!r}: values must be finite, got NaN or infinity")
+    return None if bool((value == 1).all()) else value
