@@ -188,6 +188,15 @@ def type_slices(counts: Mapping[str, int]) -> dict[str, slice]:
     return {k: slice(end - n, end) for (k, n), end in zip(counts.items(), ends, strict=True)}
 
 
+def require_ids(what: str, index: Tensor, count: int) -> None:
+    """Check that ids are integers in 0 .. count - 1."""
+    if index.dtype not in _INTEGERS:
+        raise TypeError(f"{what}: expected integers, got {index.dtype}")
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= count):
+        bad = int(index[(index < 0) | (index >= count)][0])
+        raise ValueError(f"{what} {bad} is out of range, there are {count}")
+
+
 def _require_matrix(key: RelationKey, shape: Sequence[int]) -> None:
     if len(shape) != 2:
         raise ValueError(f"relation {key!r}: expected a matrix, got shape {tuple(shape)}")
@@ -198,14 +207,7 @@ def _edges(
 ) -> Edges:
     """Check local ids and values, and shift the ids to where their node types stand."""
     for what, index, ids in (("receiving", row, rows), ("sending", col, cols)):
-        if index.dtype not in _INTEGERS:
-            raise TypeError(f"relation {key!r}: node ids must be integers, got {index.dtype}")
-        count = ids.stop - ids.start
-        if index.numel() and not (0 <= int(index.min()) and int(index.max()) < count):
-            bad = int(index[(index < 0) | (index >= count)][0])
-            raise ValueError(
-                f"relation {key!r}: {what} node {bad} is out of range, there are {count}"
-            )
+        require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start)
     return Edges(
         relation_name(key),
         row.cpu().long() + rows.start,

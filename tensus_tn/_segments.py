@@ -78,6 +78,10 @@ class Segments:
             return self.seg_val[self.edge_seg()]
         return torch.ones(self.num_edges, dtype=dtype, device=self.col.device)
 
+    def loops(self, loop: Tensor) -> Tensor:
+        """The weight of every segment's self-loop, (S,), given that of the relations, (C,)."""
+        return loop[self.seg_rel] if self.seg_loop is None else self.seg_loop
+
     def with_values(self, values: Tensor) -> Segments:
         """The same structure with `values` (E,), kept once a segment where that is enough."""
         first = values[self.seg_ptr[:-1]]
@@ -186,7 +190,7 @@ def normalize(
 
 
 def _power(total: Tensor, power: Tensor) -> Tensor:
-    """total ** power, and 0 for a negative power of a sum that is 0."""
+    """The sums to their powers, where 0 to a negative power is 0."""
     return torch.where((total == 0) & (power < 0), 0.0, total**power)
 
 
@@ -219,4 +223,5 @@ def _chunks(row_ptr: Tensor, seg_ptr: Tensor) -> Tensor:
     total = int(cost[-1])
     pieces = max(1, min(total // _CHUNK_COST, _MAX_CHUNKS))
     targets = torch.arange(pieces + 1) * total // pieces
-    return torch.searchsorted(cost, targets).unique()
+    boundaries: Tensor = torch.searchsorted(cost, targets).unique()
+    return boundaries

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tensus_tn import _convert, _segments
-from tensus_tn._convert import Edges, RelationKey
+from tensus_tn import _convert, _graph_file
+from tensus_tn._build import GraphOptions, Parts, build, checked_dtype
+from tensus_tn._convert import RelationKey
 from tensus_tn._segments import Segments
 
-Normalize = str | None | Mapping[RelationKey, str | None]
-
-_MODES = (None, "row", "sym")
-_FILE_FORMAT = "tensus_tn.RelationGraph/1"
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,11 +64,7 @@ class RelationGraph:
         relations: Mapping[RelationKey, Any],
         *,
         num_nodes: int | Mapping[str, int] | None = None,
-        normalize: Normalize = None,
-        self_loops: bool = False,
-        identity: bool = False,
-        zero: bool = False,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[GraphOptions],
     ) -> RelationGraph:
         """From scipy sparse matrices of shape (receiving nodes, sending nodes).
 
@@ -87,7 +80,7 @@ class RelationGraph:
             RelationGraph(5 nodes, 4 edges, 1 relation: author__writes__paper 4)
         """
         edges, counts = _convert.from_matrices(relations, num_nodes, _convert.read_scipy)
-        return cls._build(edges, counts, normalize, self_loops, identity, zero, dtype)
+        return cls(*build(edges, counts, **options))
 
     @classmethod
     def from_torch_sparse(
@@ -95,11 +88,7 @@ class RelationGraph:
         relations: Mapping[RelationKey, Tensor],
         *,
         num_nodes: int | Mapping[str, int] | None = None,
-        normalize: Normalize = None,
-        self_loops: bool = False,
-        identity: bool = False,
-        zero: bool = False,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[GraphOptions],
     ) -> RelationGraph:
         """From torch sparse matrices, COO or CSR, of shape (receiving nodes, sending nodes).
 
@@ -109,7 +98,7 @@ class RelationGraph:
             RelationGraph(3 nodes, 3 edges, 1 relation: A 3)
         """
         edges, counts = _convert.from_matrices(relations, num_nodes, _convert.read_torch)
-        return cls._build(edges, counts, normalize, self_loops, identity, zero, dtype)
+        return cls(*build(edges, counts, **options))
 
     @classmethod
     def from_edge_index(
@@ -118,11 +107,7 @@ class RelationGraph:
         num_nodes: int | Mapping[str, int],
         *,
         edge_weight: Mapping[RelationKey, Tensor] | None = None,
-        normalize: Normalize = None,
-        self_loops: bool = False,
-        identity: bool = False,
-        zero: bool = False,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[GraphOptions],
     ) -> RelationGraph:
         """From PyG's `edge_index_dict`: tensors (2, E), row 0 sends and row 1 receives.
 
@@ -134,10 +119,10 @@ class RelationGraph:
             [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
         """
         edges, counts = _convert.from_edge_index(edge_index, num_nodes, edge_weight or {})
-        return cls._build(edges, counts, normalize, self_loops, identity, zero, dtype)
+        return cls(*build(edges, counts, **options))
 
     @classmethod
-    def from_hetero_data(cls, data: Any, **options: Any) -> RelationGraph:
+    def from_hetero_data(cls, data: Any, **options: Unpack[GraphOptions]) -> RelationGraph:
         """From a PyG `HeteroData`; its `edge_weight` is used where an edge type has one.
 
         `options` are those of `from_edge_index`.
@@ -146,73 +131,13 @@ class RelationGraph:
         return cls.from_edge_index(index, counts, edge_weight=weight, **options)
 
     @classmethod
-    def from_dgl(cls, graph: Any, **options: Any) -> RelationGraph:
+    def from_dgl(cls, graph: Any, **options: Unpack[GraphOptions]) -> RelationGraph:
         """From a DGL graph, one relation for each canonical edge type.
 
         `options` are those of `from_edge_index`.
         """
         index, counts = _convert.dgl_parts(graph)
         return cls.from_edge_index(index, counts, **options)
-
-    @classmethod
-    def _build(
-        cls,
-        relations: Sequence[Edges],
-        counts: Mapping[str, int],
-        normalize: Normalize,
-        self_loops: bool,
-        identity: bool,
-        zero: bool,
-        dtype: torch.dtype | None,
-    ) -> RelationGraph:
-        names = [edges.name for edges in relations]
-        names += ["identity"] * identity + ["zero"] * zero
-        _require_unique(names)
-        dtype = _checked_dtype(torch.get_default_dtype() if dtype is None else dtype)
-        modes = _modes(normalize, relations) + [None] * (identity + zero)
-        num_nodes = sum(counts.values())
-        loop = [0.0] * len(relations) + [1.0] * identity + [0.0] * zero
-        if self_loops:
-            relations = list(relations)
-            for i, edges in enumerate(relations):
-                if modes[i] == "sym" and not _senders_receive(edges, num_nodes):
-                    relations[i] = _with_diagonal(edges, num_nodes)
-                else:
-                    loop[i] = 1.0
-
-        edge_loop = torch.tensor(loop, dtype=torch.float64)
-        row, rel, col, value = _concatenate(relations)
-        forward, order, start = _segments.build(row, rel, col, num_nodes, len(names))
-        backward = _segments.transpose(forward, len(names))
-        value = _segments.merge_values(value, order, start)
-        value, seg_loop = _segments.normalize(forward, backward, value, modes, edge_loop)
-        return cls._assemble(forward, backward, value, seg_loop, edge_loop, names, counts, dtype)
-
-    @classmethod
-    def _assemble(
-        cls,
-        forward: Segments,
-        backward: Segments,
-        value: Tensor,
-        seg_loop: Tensor,
-        loop: Tensor,
-        names: Sequence[str],
-        counts: Mapping[str, int],
-        dtype: torch.dtype,
-    ) -> RelationGraph:
-        """A graph from its structure and float64 values, each stored as compactly as it can be."""
-        value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
-        if not bool(value.isfinite().all()):
-            raise ValueError(f"values beyond the range of {dtype}")
-        assert backward.edge_perm is not None
-        corrected = not torch.equal(seg_loop, loop[forward.seg_rel])
-        return cls(
-            replace(forward.with_values(value), seg_loop=seg_loop if corrected else None),
-            backward.with_values(value[backward.edge_perm]),
-            loop,
-            tuple(names),
-            tuple(counts.items()),
-        )
 
     @property
     def num_nodes(self) -> int:
@@ -263,7 +188,8 @@ class RelationGraph:
         """The position of a relation, given by its name or its edge type.
 
         Example:
-            >>> RelationGraph.from_edge_index({}, 3, identity=True, zero=True).relation_index("zero")
+            >>> g = RelationGraph.from_edge_index({}, 3, identity=True, zero=True)
+            >>> g.relation_index("zero")
             1
         """
         name = _convert.relation_name(relation)
@@ -292,7 +218,7 @@ class RelationGraph:
                 f"expected one value for each of {self.num_edges} edges, got shape "
                 f"{tuple(values.shape)}"
             )
-        _checked_dtype(values.dtype)
+        checked_dtype(values.dtype)
         if values.device != self.device:
             raise ValueError(f"values are on {values.device}, the graph is on {self.device}")
         graph = self.to(dtype=values.dtype)
@@ -318,7 +244,7 @@ class RelationGraph:
         """
         if isinstance(device, torch.dtype):
             device, dtype = None, device
-        dtype = self.dtype if dtype is None else _checked_dtype(dtype)
+        dtype = self.dtype if dtype is None else checked_dtype(dtype)
         return self._apply(
             lambda t: t.to(device=device, dtype=dtype if t.is_floating_point() else None)
         )
@@ -341,40 +267,22 @@ class RelationGraph:
         seg = forward.edge_seg()
         row, rel = forward.seg_row()[seg], forward.seg_rel[seg]
         value = forward.values(self.dtype)
-        diagonals = self._loops_by_node().numpy()
+        loop = self.loop.cpu()
+        diagonals = loop[:, None].repeat(1, self.num_nodes)
+        diagonals[forward.seg_rel, forward.seg_row()] = forward.loops(loop)
         matrices = {}
         for i, name in enumerate(self.relation_names):
             mine = rel == i
             index = (row[mine].numpy(), forward.col[mine].numpy())
             edges = sp.csr_array((value[mine].numpy(), index), shape=(self.num_nodes,) * 2)
-            matrices[name] = edges + sp.diags_array(diagonals[i]) if diagonals[i].any() else edges
+            diagonal = sp.diags_array(diagonals[i].numpy())
+            matrices[name] = (edges + diagonal).tocsr() if loop[i] else edges
         return matrices
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to an `.npz` file, whole or not at all; `load` reads it back."""
-        forward = self.forward.apply(lambda t: t.detach().cpu())
-        seg = forward.edge_seg()
-        arrays = {
-            "format": np.array(_FILE_FORMAT),
-            "row": forward.seg_row()[seg].to(self.index_dtype).numpy(),
-            "rel": forward.seg_rel[seg].numpy(),
-            "col": forward.col.numpy(),
-            "value": forward.values(self.dtype).numpy(),
-            "seg_loop": self._seg_loop().cpu().numpy(),
-            "loop": self.loop.cpu().numpy(),
-            "relation_names": np.array(self.relation_names, dtype=np.str_),
-            "type_names": np.array([name for name, _ in self.node_counts], dtype=np.str_),
-            "type_counts": np.array([count for _, count in self.node_counts], dtype=np.int64),
-        }
-        path = os.fspath(path)
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", suffix=".partial")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **arrays)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        fields = (self.forward, self.backward, self.loop, self.relation_names, self.node_counts)
+        _graph_file.write(path, Parts(*fields))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RelationGraph:
@@ -387,37 +295,7 @@ class RelationGraph:
             >>> RelationGraph.load(path)
             RelationGraph(3 nodes, 0 edges, 1 relation: identity)
         """
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-        if str(arrays.get("format")) != _FILE_FORMAT:
-            raise ValueError(f"{os.fspath(path)} is not a file of {_FILE_FORMAT}")
-        names = arrays["relation_names"].tolist()
-        counts = dict(
-            zip(arrays["type_names"].tolist(), arrays["type_counts"].tolist(), strict=True)
-        )
-        num_nodes = sum(counts.values())
-        row, rel, col, value, seg_loop, loop = (
-            torch.from_numpy(arrays[key])
-            for key in ("row", "rel", "col", "value", "seg_loop", "loop")
-        )
-        forward, _, start = _segments.build(
-            row.long(), rel.long(), col.long(), num_nodes, len(names)
-        )
-        backward = _segments.transpose(forward, len(names))
-        return cls._assemble(
-            forward, backward, value, seg_loop, loop, names, counts, _checked_dtype(value.dtype)
-        )
-
-    def _seg_loop(self) -> Tensor:
-        """The weight of every segment's self-loop, (S,)."""
-        loop = self.forward.seg_loop
-        return self.loop[self.forward.seg_rel] if loop is None else loop
-
-    def _loops_by_node(self) -> Tensor:
-        """The weight of every self-loop, (C, N)."""
-        loops = self.loop.cpu()[:, None].repeat(1, self.num_nodes)
-        loops[self.forward.seg_rel.cpu(), self.forward.seg_row().cpu()] = self._seg_loop().cpu()
-        return loops
+        return cls(*_graph_file.read(path))
 
     def __repr__(self) -> str:
         degree = self.forward.seg_ptr.diff().cpu()
@@ -432,64 +310,3 @@ class RelationGraph:
             f"RelationGraph({self.num_nodes} nodes, {self.num_edges} edges, "
             f"{self.num_relations} {noun}: {', '.join(parts)})"
         )
-
-
-def _checked_dtype(dtype: torch.dtype) -> torch.dtype:
-    if dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"a graph's values are float32 or float64, got {dtype}")
-    return dtype
-
-
-def _require_unique(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two relations are named {name!r}")
-
-
-def _modes(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]:
-    """The normalisation of every relation, checked against its values."""
-    names = [edges.name for edges in relations]
-    if isinstance(normalize, Mapping):
-        by_name = {_convert.relation_name(key): mode for key, mode in normalize.items()}
-        for name in by_name:
-            if name not in names:
-                raise ValueError(f"normalize names {name!r}, which is not among {names}")
-        modes = [by_name.get(name) for name in names]
-    else:
-        modes = [normalize] * len(names)
-    for mode, edges in zip(modes, relations, strict=True):
-        if mode not in _MODES:
-            raise ValueError(f"normalize must be None, 'row' or 'sym', got {mode!r}")
-        if mode is not None and edges.value is not None and bool((edges.value < 0).any()):
-            raise ValueError(f"relation {edges.name!r} has negative values: it can't be normalised")
-    return modes
-
-
-def _senders_receive(edges: Edges, num_nodes: int) -> bool:
-    """Whether an empty row is an empty column as well, so that its self-loop has weight 1."""
-    receives = torch.zeros(num_nodes, dtype=torch.bool)
-    receives[edges.row] = True
-    return bool(receives[edges.col].all())
-
-
-def _with_diagonal(edges: Edges, num_nodes: int) -> Edges:
-    """A + I as ordinary edges."""
-    nodes = torch.arange(num_nodes)
-    value = (
-        None if edges.value is None else torch.cat([edges.value, torch.ones(num_nodes).double()])
-    )
-    return Edges(edges.name, torch.cat([edges.row, nodes]), torch.cat([edges.col, nodes]), value)
-
-
-def _concatenate(relations: Sequence[Edges]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Row, relation, column and value of all edges; no values where all are 1."""
-    empty = torch.zeros(0, dtype=torch.int64)
-    row = torch.cat([empty, *(edges.row for edges in relations)])
-    col = torch.cat([empty, *(edges.col for edges in relations)])
-    sizes = torch.tensor([edges.row.numel() for edges in relations], dtype=torch.int64)
-    rel = torch.repeat_interleave(torch.arange(len(relations)), sizes)
-    if all(edges.value is None for edges in relations):
-        return row, rel, col, None
-    ones = [torch.ones(edges.row.numel()).double() for edges in relations]
-    values = [o if e.value is None else e.value for e, o in zip(relations, ones, strict=True)]
-    return row, rel, col, torch.cat(values)
