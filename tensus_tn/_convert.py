@@ -104,6 +104,8 @@ def read_torch(key: RelationKey, matrix: Any) -> Matrix:
             f"relation {key!r} requires grad: build the graph from matrix.detach() and give the "
             "values that learn to RelationGraph.with_values"
         )
+    if matrix.dense_dim():
+        raise ValueError(f"relation {key!r}: expected one value an entry, got a hybrid tensor")
     if kind == torch.sparse_coo:
         matrix = matrix.coalesce()
         row, col = matrix.indices()
@@ -206,6 +208,8 @@ def _edges(
     key: RelationKey, row: Tensor, col: Tensor, value: Tensor | None, rows: slice, cols: slice
 ) -> Edges:
     """Check local ids and values, and shift the ids to where their node types stand."""
+    if row.shape != col.shape:
+        raise ValueError(f"relation {key!r}: {len(row)} receiving but {len(col)} sending nodes")
     for what, index, ids in (("receiving", row, rows), ("sending", col, cols)):
         require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start)
     return Edges(

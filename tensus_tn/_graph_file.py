@@ -59,12 +59,14 @@ def read(path: str | os.PathLike[str]) -> Parts:
         raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: {error}") from error
 
     num_nodes = sum(counts.values())
+    if row.ndim != 1 or any(t.shape != row.shape for t in (rel, col, value)):
+        raise ValueError(f"{name}: the lengths of its arrays disagree")
     require_ids(f"{name}: receiving node", row, num_nodes)
     require_ids(f"{name}: relation", rel, len(names))
     require_ids(f"{name}: sending node", col, num_nodes)
     forward, order, start = _segments.build(row, rel, col, num_nodes, len(names))
-    expected = (row.shape, start.shape, (forward.num_segments,), (len(names),))
-    if (value.shape, order.shape, seg_loop.shape, loop.shape) != expected:
+    expected = (start.shape, (forward.num_segments,), (len(names),))
+    if (order.shape, seg_loop.shape, loop.shape) != expected:
         raise ValueError(f"{name}: the lengths of its arrays disagree")
     value = value[order]
     backward = _segments.transpose(forward, len(names))
