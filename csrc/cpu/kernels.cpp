@@ -1,0 +1,682 @@
+// The kernels of kernels.h, written once over a vector width. setup.py compiles this file for each instruction set,
+// with TENSUS_ISA naming it. All code has internal linkage and no template of the standard library is used: an
+// inline function shared between the objects could be merged by the linker into the version of the wrong machine.
+#include "kernels.h"
+
+#include <new>
+
+#define TENSUS_JOIN_(a, b) a##b
+#define TENSUS_JOIN(a, b) TENSUS_JOIN_(a, b)
+#define TENSUS_TEXT_(a) #a
+#define TENSUS_TEXT(a) TENSUS_TEXT_(a)
+#define TENSUS_FORCE __attribute__((always_inline))
+#define TENSUS_INLINE inline TENSUS_FORCE
+
+namespace tensus {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+constexpr int64_t kPrefetch = 8;         // edges ahead
+constexpr int64_t kPanelBytes = 16384;   // gathered sums of one row that are mixed together; half of a small L1
+constexpr int64_t kMaxRoom = 32;         // and at most so many segments
+constexpr int64_t kChunkCost = 4096;     // work handed out at a time, see Rows::cost
+constexpr int64_t kMaxChunks = 256;
+constexpr int64_t kMaxPartial = 1 << 22;  // numbers in the partial sums of dw
+
+// ---------------------------------------------------------------------------------------------- numbers
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+template <class T> struct SumOf { using type = T; };
+template <> struct SumOf<BFloat16> { using type = float; };
+template <class T> using Sum = typename SumOf<T>::type;
+
+template <class I> struct UnsignedOf { using type = uint32_t; };
+template <> struct UnsignedOf<int64_t> { using type = uint64_t; };
+
+template <class A> constexpr int kLanes = kVectorBytes / int(sizeof(A));
+
+template <class A, int L> struct PackOf {
+  typedef A type __attribute__((vector_size(L * sizeof(A))));
+};
+template <class A, int L> using Pack = typename PackOf<A, L>::type;
+
+template <int L, class T> TENSUS_INLINE Pack<Sum<T>, L> load(const T* from) {
+  if constexpr (sizeof(T) == sizeof(BFloat16)) {
+    Pack<uint16_t, L> half;
+    __builtin_memcpy(&half, from, sizeof(half));
+    return (Pack<float, L>)(__builtin_convertvector(half, Pack<uint32_t, L>) << 16);
+  } else {
+    Pack<T, L> pack;
+    __builtin_memcpy(&pack, from, sizeof(pack));
+    return pack;
+  }
+}
+
+template <int L, class T> TENSUS_INLINE void store(T* to, Pack<Sum<T>, L> pack) {
+  if constexpr (sizeof(T) == sizeof(BFloat16)) {  // to nearest even, and NaN stays NaN
+    const auto bits = (Pack<uint32_t, L>)pack;
+    const auto rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const auto ordered = (Pack<uint32_t, L>)(pack == pack);
+    const auto half = __builtin_convertvector((rounded & ordered) | (0x7fc0 & ~ordered), Pack<uint16_t, L>);
+    __builtin_memcpy(to, &half, sizeof(half));
+  } else {
+    __builtin_memcpy(to, &pack, sizeof(pack));
+  }
+}
+
+template <class A> TENSUS_INLINE A smaller(A a, A b) { return b < a ? b : a; }
+
+// Calls tile<V, L>(f) over f = 0 .. size: V vectors of L lanes at a time, then one, then four lanes, then one.
+template <class A, int V, class Tile> TENSUS_INLINE void for_tiles(int64_t size, const Tile& tile) {
+  constexpr int L = kLanes<A>;
+  int64_t f = 0;
+  for (; f + V * L <= size; f += V * L) tile.template operator()<V, L>(f);
+  if constexpr (V > 4)
+    for (; f + 4 * L <= size; f += 4 * L) tile.template operator()<4, L>(f);
+  if constexpr (V > 1)
+    for (; f + L <= size; f += L) tile.template operator()<1, L>(f);
+  if constexpr (L > 4)
+    for (; f + 4 <= size; f += 4) tile.template operator()<1, 4>(f);
+  for (; f < size; ++f) tile.template operator()<1, 1>(f);
+}
+
+// Uninitialised memory on a cache line of its own.
+template <class A> class Scratch {
+ public:
+  explicit Scratch(int64_t size) : data_((A*)::operator new(size * sizeof(A) + 64, std::align_val_t(64))) {}
+  ~Scratch() { ::operator delete(data_, std::align_val_t(64)); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  A* get() const { return data_; }
+  A& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  A* data_;
+};
+
+// ---------------------------------------------------------------------------------------------- work sharing
+
+// body(next) runs on every thread of the team; next() hands out 0 .. count - 1, each to the thread that is free, then -1.
+template <class Body> void share(Team team, int64_t count, const Body& body) {
+  struct Shared {
+    const Body& body;
+    int64_t count, taken;
+  } shared{body, count, 0};
+  const Work work = [](void* context) {
+    Shared* all = (Shared*)context;
+    all->body([all] {
+      const int64_t i = __atomic_fetch_add(&all->taken, 1, __ATOMIC_RELAXED);
+      return i < all->count ? i : int64_t(-1);
+    });
+  };
+  count > 1 ? team(work, &shared) : work(&shared);
+}
+
+// The same where the cost hardly varies: share(team, blocks(count), ... each(next, count, body) ...) calls body(i).
+constexpr int64_t kBlock = 64;
+
+constexpr int64_t blocks(int64_t count) { return (count + kBlock - 1) / kBlock; }
+
+template <class Next, class Body> TENSUS_INLINE void each(const Next& next, int64_t count, const Body& body) {
+  for (int64_t block; (block = next()) >= 0;)
+    for (int64_t i = block * kBlock; i < smaller(count, (block + 1) * kBlock); ++i) body(i);
+}
+
+// The typed view of Segments, and its cut into chunks of rows of about equal cost, which depends on nothing else.
+template <class A, class I> struct Rows {
+  const I* row_ptr;
+  const int32_t* seg_rel;
+  const I* seg_ptr;
+  const I* col;
+  const A* seg_val;
+  const A* edge_val;
+  int64_t nodes, relations, edges;
+
+  explicit Rows(const Segments& g)
+      : row_ptr((const I*)g.row_ptr), seg_rel(g.seg_rel), seg_ptr((const I*)g.seg_ptr), col((const I*)g.col),
+        seg_val((const A*)g.seg_val), edge_val((const A*)g.edge_val), nodes(g.nodes), relations(g.relations),
+        edges(g.edges) {}
+
+  // Of the rows before n; a segment or a row costs about as much as four edges.
+  int64_t cost(int64_t n) const { return int64_t(seg_ptr[row_ptr[n]]) + 4 * int64_t(row_ptr[n]) + 4 * n; }
+
+  int64_t chunks(int64_t most = kMaxChunks) const { return smaller(most, 1 + cost(nodes) / kChunkCost); }
+
+  int64_t first_row(int64_t chunk, int64_t chunks) const {
+    const double goal = double(cost(nodes)) / double(chunks) * double(chunk);
+    if (chunk == chunks) return nodes;
+    int64_t low = 0, high = nodes;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      double(cost(middle)) < goal ? low = middle + 1 : high = middle;
+    }
+    return low;
+  }
+};
+
+// ---------------------------------------------------------------------------------------------- the inner loops
+
+// out[t] = sum over the edges of a segment of value * x[col, t], t = 0 .. width; the tile of sums stays in registers.
+// `readable` entries of col may be read, which is at least `count`: the rows of the next segments are prefetched too.
+template <class T, class I, bool kWeighted>
+TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>* value, int64_t count, int64_t readable,
+                          Sum<T> scale, Sum<T>* out) {
+  using A = Sum<T>;
+  for_tiles<A, 8>(width, [&]<int V, int L>(int64_t t) TENSUS_FORCE {
+    Pack<A, L> sum[V] = {};
+    const auto add = [&](int64_t e) TENSUS_FORCE {
+      const T* row = x + int64_t(col[e]) * width + t;
+      for (int v = 0; v < V; ++v) {
+        if constexpr (kWeighted) sum[v] += value[e] * load<L>(row + v * L);
+        else sum[v] += load<L>(row + v * L);
+      }
+    };
+    int64_t e = 0;
+    for (const int64_t end = smaller(count, readable - kPrefetch); e < end; ++e) {
+      const char* ahead = (const char*)(x + int64_t(col[e + kPrefetch]) * width + t);
+      for (int b = 0; b < V * L * int(sizeof(T)); b += 64) __builtin_prefetch(ahead + b);
+      add(e);
+    }
+    for (; e < count; ++e) add(e);
+    for (int v = 0; v < V; ++v) store<L>(out + t + v * L, sum[v] * scale);
+  });
+}
+
+template <class T, class I>
+TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, Sum<T>* out) {
+  const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin, readable = g.edges - begin;
+  const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
+  if (g.edge_val) gather<T, I, true>(x, width, g.col + begin, g.edge_val + begin, count, readable, scale, out);
+  else gather<T, I, false>(x, width, g.col + begin, nullptr, count, readable, scale, out);
+}
+
+// Some blocks of `rank` rows of F sums, and the matrix that each is to be multiplied with: entry (r, c) of
+// matrix[b] is matrix[b][r * row + c * column].
+template <class A> struct Panel {
+  const A* const* block;
+  const A* const* matrix;
+  int64_t count, rank, row, column;
+};
+
+// out[c, f] (+)= sum over blocks b and their rows r of matrix[b](r, c) * block[b][r, f], in tiles of K columns.
+template <int K, class O, class A>
+TENSUS_INLINE void mix_columns(const Panel<A>& panel, int64_t column, int64_t features, O* out, bool accumulate) {
+  for_tiles<A, 8 / K>(features, [&]<int V, int L>(int64_t f) TENSUS_FORCE {
+    Pack<A, L> sum[K][V] = {};
+    for (int64_t b = 0; b < panel.count; ++b) {
+      const A* x = panel.block[b] + f;
+      const A* w = panel.matrix[b] + column * panel.column;
+      for (int64_t r = 0; r < panel.rank; ++r, x += features, w += panel.row) {
+        Pack<A, L> row[V];
+        for (int v = 0; v < V; ++v) row[v] = load<L>(x + v * L);
+        for (int k = 0; k < K; ++k)
+          for (int v = 0; v < V; ++v) sum[k][v] += w[k * panel.column] * row[v];
+      }
+    }
+    for (int k = 0; k < K; ++k)
+      for (int v = 0; v < V; ++v) {
+        O* to = out + (column + k) * features + f + v * L;
+        store<L>(to, accumulate ? load<L>(to) + sum[k][v] : sum[k][v]);
+      }
+  });
+}
+
+template <class O, class A>
+void mix(const Panel<A>& panel, int64_t columns, int64_t features, O* out, bool accumulate) {
+  int64_t c = 0;
+  for (; c + 4 <= columns; c += 4) mix_columns<4>(panel, c, features, out, accumulate);
+  for (; c + 2 <= columns; c += 2) mix_columns<2>(panel, c, features, out, accumulate);
+  for (; c < columns; ++c) mix_columns<1>(panel, c, features, out, accumulate);
+}
+
+// lanes[r * row + c * column] += <x[r], y[c]>, each inner product left spread over the lanes of a vector.
+template <int R, int K, class A, class T>
+TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t row,
+                              int64_t column) {
+  constexpr int L = kLanes<A>;
+  Pack<A, L> sum[R][K];
+  for (int r = 0; r < R; ++r)
+    for (int k = 0; k < K; ++k) sum[r][k] = lanes[r * row + k * column];
+  int64_t f = 0;
+  for (; f + L <= features; f += L) {
+    Pack<A, L> left[R], right[K];
+    for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * features + f);
+    for (int k = 0; k < K; ++k) right[k] = load<L>(y + k * features + f);
+    for (int r = 0; r < R; ++r)
+      for (int k = 0; k < K; ++k) sum[r][k] += left[r] * right[k];
+  }
+  for (; f < features; ++f)
+    for (int r = 0; r < R; ++r)
+      for (int k = 0; k < K; ++k) sum[r][k][0] += x[r * features + f] * load<1>(y + k * features + f)[0];
+  for (int r = 0; r < R; ++r)
+    for (int k = 0; k < K; ++k) lanes[r * row + k * column] = sum[r][k];
+}
+
+template <class A, class T>
+void inner(const A* x, int64_t rows, const T* y, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes,
+           int64_t row, int64_t column) {
+  const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
+    int64_t r = 0;
+    const auto tile = [&]<int R>() TENSUS_FORCE {
+      inner_tile<R, K>(x + r * features, y + c * features, features, lanes + r * row + c * column, row, column);
+      r += R;
+    };
+    while (r + 4 <= rows) tile.template operator()<4>();
+    while (r + 2 <= rows) tile.template operator()<2>();
+    while (r < rows) tile.template operator()<1>();
+  };
+  int64_t c = 0;
+  for (; c + 2 <= columns; c += 2) rows_of.template operator()<2>(c);
+  for (; c < columns; ++c) rows_of.template operator()<1>(c);
+}
+
+template <class A> A sum_lanes(Pack<A, kLanes<A>> pack) {
+  A sum = 0;
+  for (int l = 0; l < kLanes<A>; ++l) sum += pack[l];
+  return sum;
+}
+
+template <class A> TENSUS_INLINE const A* as_sums(const A* row, int64_t, A*) { return row; }
+
+TENSUS_INLINE const float* as_sums(const BFloat16* row, int64_t size, float* buffer) {
+  for_tiles<float, 1>(size, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(buffer + t, load<L>(row + t)); });
+  return buffer;
+}
+
+// ---------------------------------------------------------------------------------------------- self-loops
+
+// The diagonals of all relations mix node n with itself: by one matrix, the sum of loop[i] * w[i] over relations, as
+// if no pair of the row were special, corrected for those that are. No sparse work, and no work per relation.
+template <class A, class I> struct Diagonal {
+  const A* loop;
+  const A* seg_loop;
+  const I* row_ptr;
+  const int32_t* seg_rel;
+  int64_t relations;
+
+  Diagonal(const Loops& loops, int64_t relations)
+      : loop((const A*)loops.loop), seg_loop((const A*)loops.seg_loop), row_ptr((const I*)loops.pairs->row_ptr),
+        seg_rel(loops.pairs->seg_rel), relations(relations) {}
+
+  explicit operator bool() const { return loop; }
+
+  // correct(relation, weight) for each special pair of row n.
+  template <class Correct> TENSUS_INLINE void each_correction(int64_t n, const Correct& correct) const {
+    if (!seg_loop) return;
+    for (int64_t s = row_ptr[n]; s < row_ptr[n + 1]; ++s) correct(seg_rel[s], seg_loop[s] - loop[seg_rel[s]]);
+  }
+
+  void base(const A* w, int64_t size, A* matrix) const {
+    for (int64_t k = 0; k < size; ++k) matrix[k] = 0;
+    for (int64_t i = 0; i < relations; ++i)
+      for (int64_t k = 0; k < size; ++k) matrix[k] += loop[i] * w[i * size + k];
+  }
+
+  const A* matrix(int64_t n, const A* w, int64_t size, const A* base, A* buffer) const {
+    if (!seg_loop || row_ptr[n] == row_ptr[n + 1]) return base;
+    for (int64_t k = 0; k < size; ++k) buffer[k] = base[k];
+    each_correction(n, [&](int64_t i, A weight) {
+      for (int64_t k = 0; k < size; ++k) buffer[k] += weight * w[i * size + k];
+    });
+    return buffer;
+  }
+};
+
+// ---------------------------------------------------------------------------------------------- gather, then mix
+
+// One pass over the rows of a graph: gather the sums of a row's segments into L1, then mix them into every link.
+template <class T, class I> class GatherMixPass {
+  using A = Sum<T>;
+  using Lanes = Pack<A, kLanes<A>>;
+
+ public:
+  explicit GatherMixPass(const GatherMix& job)
+      : job_(job), g_(job.graph), diagonal_(job.loops, job.graph.relations), width_(job.rank * job.features) {
+    for (int64_t l = 0; l < job.link_count; ++l) {
+      matrices_ += job.links[l].step;
+      if (job.links[l].dw) dw_ += g_.relations * job.links[l].step;
+    }
+    room_ = smaller(kMaxRoom, 1 + kPanelBytes / (1 + width_ * int64_t(sizeof(A))));
+    chunks_ = g_.chunks(smaller(kMaxChunks, 1 + kMaxPartial / (1 + dw_)));
+  }
+
+  void run() const {
+    Scratch<A> partial(chunks_ * dw_);
+    share(job_.team, chunks_, [&](const auto& next) {
+      Thread thread(*this);
+      for (int64_t chunk; (chunk = next()) >= 0;) {
+        thread.clear();
+        const int64_t end = g_.first_row(chunk + 1, chunks_);
+        for (int64_t n = g_.first_row(chunk, chunks_); n < end; ++n) thread.row(n);
+        thread.reduce(&partial[chunk * dw_]);
+      }
+    });
+    for (int64_t l = 0, offset = 0; l < job_.link_count; ++l) {
+      if (!job_.links[l].dw) continue;
+      const int64_t size = g_.relations * job_.links[l].step;
+      for (int64_t k = 0; k < size; ++k) {
+        double sum = 0;
+        for (int64_t chunk = 0; chunk < chunks_; ++chunk) sum += partial[chunk * dw_ + offset + k];
+        ((A*)job_.links[l].dw)[k] = A(sum);
+      }
+      offset += size;
+    }
+  }
+
+ private:
+  // What a thread keeps at hand. The inner products of dw stay spread over vector lanes until the end of a chunk.
+  struct Thread {
+    const GatherMixPass& pass;
+    Scratch<A> panel, base, matrix;
+    Scratch<Lanes> dw, dw_base, product;
+
+    explicit Thread(const GatherMixPass& pass)
+        : pass(pass), panel((pass.room_ + 1) * pass.width_), base(pass.matrices_), matrix(pass.matrices_),
+          dw(pass.dw_), dw_base(pass.matrices_), product(pass.matrices_) {
+      if (!pass.diagonal_) return;
+      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step)
+        pass.diagonal_.base((const A*)pass.job_.links[l].w, pass.job_.links[l].step, &base[offset]);
+    }
+
+    void clear() {
+      if (!pass.dw_) return;
+      for (int64_t k = 0; k < pass.dw_; ++k) dw[k] = Lanes{};
+      for (int64_t k = 0; k < pass.matrices_; ++k) dw_base[k] = Lanes{};
+    }
+
+    // Gathers as many segments as there is room for, mixes them, and goes on with the rest of the row.
+    void row(int64_t n) {
+      const A* block[kMaxRoom + 1];
+      int64_t relation[kMaxRoom];
+      int64_t s = pass.g_.row_ptr[n];
+      const int64_t end = pass.g_.row_ptr[n + 1];
+      bool first = true;
+      do {
+        const int64_t count = smaller(end - s, pass.room_);
+        for (int64_t b = 0; b < count; ++b, ++s) {
+          relation[b] = pass.g_.seg_rel[s];
+          block[b] = &panel[b * pass.width_];
+          gather_segment<T, I>(pass.g_, s, (const T*)pass.job_.x, pass.width_, &panel[b * pass.width_]);
+        }
+        const bool self = first && pass.diagonal_;
+        if (self)
+          block[count] = as_sums((const T*)pass.job_.x + n * pass.width_, pass.width_, &panel[count * pass.width_]);
+        links(n, block, relation, count, self, first);
+        first = false;
+      } while (s < end);
+    }
+
+    // The first `count` blocks are sums of segments; the node itself follows where `self`.
+    TENSUS_INLINE void links(int64_t n, const A* const* block, const int64_t* relation, int64_t count, bool self,
+                             bool first) {
+      const A* choice[kMaxRoom + 1];
+      const int64_t rank = pass.job_.rank, features = pass.job_.features;
+      Lanes* link_dw = dw.get();
+      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
+        const Link& link = pass.job_.links[l];
+        const A* w = (const A*)link.w;
+        if (link.out) {
+          for (int64_t b = 0; b < count; ++b) choice[b] = w + relation[b] * link.step;
+          if (self) choice[count] = pass.diagonal_.matrix(n, w, link.step, &base[offset], &matrix[offset]);
+          mix<T, A>({block, choice, count + self, rank, link.near, link.far}, link.rank, features,
+                    (T*)link.out + n * link.rank * features, link.accumulate || !first);
+        }
+        if (link.dw) {
+          const T* other = (const T*)link.other + n * link.rank * features;
+          for (int64_t b = 0; b < count; ++b)
+            inner(block[b], rank, other, link.rank, features, link_dw + relation[b] * link.step, link.near, link.far);
+          if (self) self_products(n, block[count], other, link, link_dw, &dw_base[offset]);
+          link_dw += pass.g_.relations * link.step;
+        }
+      }
+    }
+
+    void self_products(int64_t n, const A* x, const T* other, const Link& link, Lanes* link_dw, Lanes* link_base) {
+      for (int64_t k = 0; k < link.step; ++k) product[k] = Lanes{};
+      inner(x, pass.job_.rank, other, link.rank, pass.job_.features, product.get(), link.near, link.far);
+      for (int64_t k = 0; k < link.step; ++k) link_base[k] += product[k];
+      pass.diagonal_.each_correction(n, [&](int64_t i, A weight) {
+        for (int64_t k = 0; k < link.step; ++k) link_dw[i * link.step + k] += weight * product[k];
+      });
+    }
+
+    void reduce(A* partial) const {
+      int64_t at = 0;
+      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
+        if (!pass.job_.links[l].dw) continue;
+        for (int64_t i = 0; i < pass.g_.relations; ++i)
+          for (int64_t k = 0; k < pass.job_.links[l].step; ++k, ++at) {
+            partial[at] = sum_lanes<A>(dw[at]);
+            if (pass.diagonal_) partial[at] += pass.diagonal_.loop[i] * sum_lanes<A>(dw_base[offset + k]);
+          }
+      }
+    }
+  };
+
+  const GatherMix& job_;
+  const Rows<A, I> g_;
+  const Diagonal<A, I> diagonal_;
+  const int64_t width_;
+  int64_t room_, chunks_;
+  int64_t matrices_ = 0;  // numbers in one matrix of every link
+  int64_t dw_ = 0;        // numbers in every dw
+};
+
+// ---------------------------------------------------------------------------------------------- mix, then gather
+
+// For a narrow y and wide links: the states are mixed first, a relation at a time, and the narrow result is gathered.
+template <class T, class I> class MixGatherPass {
+  using A = Sum<T>;
+
+ public:
+  explicit MixGatherPass(const MixGather& job)
+      : job_(job), g_(job.graph), diagonal_(job.loops, job.graph.relations), width_(job.rank * job.features) {
+    for (int64_t l = 0; l < job.link_count; ++l) {
+      matrices_ += job.links[l].step;
+      widest_ += job.links[l].rank * job.features;
+    }
+  }
+
+  void run() const {
+    mix_diagonal();
+    for (int64_t i = 0; i < g_.relations; ++i) {
+      if (job_.rel_ptr[i] == job_.rel_ptr[i + 1]) continue;
+      mix_relation(i);
+      gather_relation(i);
+    }
+  }
+
+ private:
+  // out (+)= sum over the links of their matrix times their state at node n.
+  template <class O, class MatrixOf>
+  TENSUS_INLINE void mix_node(int64_t n, O* out, bool accumulate, A* buffer, const MatrixOf& matrix_of) const {
+    for (int64_t l = 0, offset = 0; l < job_.link_count; offset += job_.links[l++].step) {
+      const Link& link = job_.links[l];
+      const int64_t size = link.rank * job_.features;
+      const A* block = as_sums((const T*)link.other + n * size, size, buffer);
+      const A* matrix = matrix_of(link, offset);
+      mix<O, A>({&block, &matrix, 1, link.rank, link.far, link.near}, job_.rank, job_.features, out,
+                accumulate || l > 0);
+    }
+  }
+
+  // y (+)= the share of the self-loops.
+  void mix_diagonal() const {
+    T* y = (T*)job_.y;
+    share(job_.team, blocks(g_.nodes), [&](const auto& next) {
+      Scratch<A> base(matrices_), matrix(matrices_), buffer(widest_);
+      for (int64_t l = 0, offset = 0; diagonal_ && l < job_.link_count; offset += job_.links[l++].step)
+        diagonal_.base((const A*)job_.links[l].w, job_.links[l].step, &base[offset]);
+      each(next, g_.nodes, [&](int64_t n) {
+        if (diagonal_)
+          mix_node(n, y + n * width_, job_.accumulate, buffer.get(), [&](const Link& link, int64_t offset) {
+            return diagonal_.matrix(n, (const A*)link.w, link.step, &base[offset], &matrix[offset]);
+          });
+        else if (!job_.accumulate)
+          for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(y + n * width_ + t, Pack<A, L>{}); });
+      });
+    });
+  }
+
+  void mix_relation(int64_t i) const {
+    share(job_.team, blocks(g_.nodes), [&](const auto& next) {
+      Scratch<A> buffer(widest_);
+      each(next, g_.nodes, [&](int64_t n) {
+        mix_node(n, (A*)job_.mixed + n * width_, false, buffer.get(),
+                 [&](const Link& link, int64_t) { return (const A*)link.w + i * link.step; });
+      });
+    });
+  }
+
+  void gather_relation(int64_t i) const {
+    const int64_t begin = job_.rel_ptr[i], count = job_.rel_ptr[i + 1] - begin;
+    share(job_.team, blocks(count), [&](const auto& next) {
+      Scratch<A> sums(width_);
+      each(next, count, [&](int64_t k) {
+        gather_segment<A, I>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, sums.get());
+        T* y = (T*)job_.y + job_.order_row[begin + k] * width_;
+        for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
+          store<L>(y + t, load<L>(y + t) + load<L>(sums.get() + t));
+        });
+      });
+    });
+  }
+
+  const MixGather& job_;
+  const Rows<A, I> g_;
+  const Diagonal<A, I> diagonal_;
+  const int64_t width_;
+  int64_t matrices_ = 0, widest_ = 0;
+};
+
+// ---------------------------------------------------------------------------------------------- edge values
+
+template <class A, class T> TENSUS_INLINE A dot(const A* x, const T* y, int64_t size) {
+  constexpr int L = kLanes<A>;
+  Pack<A, L> sum[4] = {};
+  int64_t t = 0;
+  for (; t + 4 * L <= size; t += 4 * L)
+    for (int v = 0; v < 4; ++v) sum[v] += load<L>(x + t + v * L) * load<L>(y + t + v * L);
+  for (; t + L <= size; t += L) sum[0] += load<L>(x + t) * load<L>(y + t);
+  for (; t < size; ++t) sum[0][0] += x[t] * load<1>(y + t)[0];
+  return sum_lanes<A>((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+// For a segment (n, i), mixed[p] = sum_l sum_q w_l[i, p, q] other_l[n, q] is the gradient of its gathered sum.
+template <class T, class I> void edge_gradient_pass(const EdgeGradient& job) {
+  using A = Sum<T>;
+  const Rows<A, I> g(job.graph);
+  const int64_t width = job.rank * job.features, chunks = g.chunks();
+  const T* x = (const T*)job.x;
+  A* grad = (A*)job.grad;
+  int64_t widest = 0;
+  for (int64_t l = 0; l < job.link_count; ++l) widest += job.links[l].rank * job.features;
+
+  share(job.team, chunks, [&](const auto& next) {
+    Scratch<A> mixed(width), buffer(widest);
+    for (int64_t chunk; (chunk = next()) >= 0;) {
+      const int64_t end = g.first_row(chunk + 1, chunks);
+      for (int64_t n = g.first_row(chunk, chunks); n < end; ++n)
+        for (int64_t s = g.row_ptr[n]; s < g.row_ptr[n + 1]; ++s) {
+          for (int64_t l = 0; l < job.link_count; ++l) {
+            const Link& link = job.links[l];
+            const int64_t size = link.rank * job.features;
+            const A* block = as_sums((const T*)link.other + n * size, size, buffer.get());
+            const A* matrix = (const A*)link.w + g.seg_rel[s] * link.step;
+            mix<A, A>({&block, &matrix, 1, link.rank, link.far, link.near}, job.rank, job.features, mixed.get(), l > 0);
+          }
+          for (int64_t e = g.seg_ptr[s]; e < g.seg_ptr[s + 1]; ++e) {
+            if (e + kPrefetch < g.edges) __builtin_prefetch(x + int64_t(g.col[e + kPrefetch]) * width);
+            const A value = dot<A, T>(mixed.get(), x + int64_t(g.col[e]) * width, width);
+            grad[e] = job.accumulate ? grad[e] + value : value;
+          }
+        }
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------------------- checks
+
+// Whether holds(i) for all i below count, tested on all threads.
+template <class Holds> bool all_hold(Team team, int64_t count, const Holds& holds) {
+  constexpr int64_t kStep = 1 << 14;
+  bool sound = true;
+  share(team, (count + kStep - 1) / kStep, [&](const auto& next) {
+    for (int64_t step; (step = next()) >= 0;) {
+      bool good = true;
+      for (int64_t i = step * kStep; i < smaller(count, (step + 1) * kStep); ++i) good &= holds(i);
+      if (!good) __atomic_store_n(&sound, false, __ATOMIC_RELAXED);
+    }
+  });
+  return sound;
+}
+
+template <class I> bool is_partition(Team team, const I* pointer, int64_t count, int64_t total) {
+  return pointer[0] == 0 && pointer[count] == total &&
+         all_hold(team, count, [=](int64_t i) { return pointer[i] <= pointer[i + 1]; });
+}
+
+template <class I> const char* check_segments(const Segments& g, Team team) {
+  typedef typename UnsignedOf<I>::type U;  // one comparison for both ends of a range
+  const I* col = (const I*)g.col;
+  if (!is_partition(team, (const I*)g.row_ptr, g.nodes, g.segments))
+    return "row_ptr must rise from 0 to the number of segments";
+  if (!is_partition(team, (const I*)g.seg_ptr, g.segments, g.edges))
+    return "seg_ptr must rise from 0 to the number of edges";
+  const uint32_t relations = uint32_t(g.relations);
+  if (!all_hold(team, g.segments, [&](int64_t s) { return uint32_t(g.seg_rel[s]) < relations; }))
+    return "seg_rel must lie in [0, number of relations)";
+  const U nodes = U(g.nodes);
+  if (!all_hold(team, g.edges, [=](int64_t e) { return U(col[e]) < nodes; }))
+    return "col must lie in [0, number of nodes)";
+  return nullptr;
+}
+
+const char* check(const Segments& g, Team team) {
+  return g.wide ? check_segments<int64_t>(g, team) : check_segments<int32_t>(g, team);
+}
+
+// ---------------------------------------------------------------------------------------------- entry points
+
+// Calls run<T, I>() with the types of storage and index.
+template <class Run> void typed(Real real, bool wide, const Run& run) {
+  const auto indexed = [&]<class T>() {
+    if (wide) run.template operator()<T, int64_t>();
+    else run.template operator()<T, int32_t>();
+  };
+  switch (real) {
+    case Real::f32: return indexed.template operator()<float>();
+    case Real::f64: return indexed.template operator()<double>();
+    case Real::bf16: return indexed.template operator()<BFloat16>();
+  }
+}
+
+void gather_mix(Real real, const GatherMix& job) {
+  typed(real, job.graph.wide, [&]<class T, class I>() { GatherMixPass<T, I>(job).run(); });
+}
+
+void mix_gather(Real real, const MixGather& job) {
+  typed(real, job.graph.wide, [&]<class T, class I>() { MixGatherPass<T, I>(job).run(); });
+}
+
+void edge_gradient(Real real, const EdgeGradient& job) {
+  typed(real, job.graph.wide, [&]<class T, class I>() { edge_gradient_pass<T, I>(job); });
+}
+
+}  // namespace
+
+extern const Kernels TENSUS_JOIN(kernels_, TENSUS_ISA);
+const Kernels TENSUS_JOIN(kernels_, TENSUS_ISA) = {TENSUS_TEXT(TENSUS_ISA), gather_mix, mix_gather, edge_gradient,
+                                                   check};
+
+}  // namespace tensus
