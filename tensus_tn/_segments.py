@@ -15,12 +15,6 @@ from torch import Tensor
 #: Sizes from here on need 64-bit indices (a module constant, so that tests can lower it).
 INT32_LIMIT = 2**31
 
-# What one segment and one row cost beside their edges, in edges; only balances the chunks.
-_SEGMENT_COST = 2
-_ROW_COST = 2
-_CHUNK_COST = 4096
-_MAX_CHUNKS = 512
-
 _ROW_POWER = {None: 0.0, "row": -1.0, "sym": -0.5}
 
 
@@ -37,14 +31,12 @@ class Segments:
     seg_loop  (S,)      weight of the segment's folded self-loop, or None where it equals
                         the relation's own `loop` everywhere
     edge_perm (E,)      in the transpose: the position of an edge in the forward order
-    chunks              rows 0 .. N cut into pieces of about equal cost, by the structure alone
     """
 
     row_ptr: Tensor
     seg_rel: Tensor
     seg_ptr: Tensor
     col: Tensor
-    chunks: Tensor
     seg_val: Tensor | None = None
     edge_val: Tensor | None = None
     seg_loop: Tensor | None = None
@@ -140,7 +132,6 @@ def build(
         seg_rel=(pair & ((1 << rel_bits) - 1)).to(torch.int32),
         seg_ptr=seg_ptr.to(dtype),
         col=(key & ((1 << node_bits) - 1)).to(dtype),
-        chunks=_chunks(row_ptr, seg_ptr).to(dtype),
     )
     return segments, order, start
 
@@ -217,14 +208,3 @@ def _run_starts(sorted_key: Tensor) -> Tensor:
     new = torch.ones(sorted_key.numel(), dtype=torch.bool)
     torch.ne(sorted_key[1:], sorted_key[:-1], out=new[1:])
     return new.nonzero().squeeze(1)
-
-
-def _chunks(row_ptr: Tensor, seg_ptr: Tensor) -> Tensor:
-    """Row boundaries 0 .. N of pieces of about equal cost."""
-    rows = torch.arange(row_ptr.numel())
-    cost = seg_ptr[row_ptr] + _SEGMENT_COST * row_ptr + _ROW_COST * rows
-    total = int(cost[-1])
-    pieces = max(1, min(total // _CHUNK_COST, _MAX_CHUNKS))
-    targets = torch.arange(pieces + 1) * total // pieces
-    boundaries: Tensor = torch.searchsorted(cost, targets).unique()
-    return boundaries
