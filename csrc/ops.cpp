@@ -10,6 +10,7 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -61,7 +62,12 @@ const void* check_values(const MaybeTensor& t, const char* name, ScalarType type
   return t->const_data_ptr();
 }
 
-// row_ptr, seg_rel, seg_ptr, col (and, in the transpose, edge_perm, which is of no interest here).
+bool all_zero(const Tensor& t) {
+  const auto zeros = [n = t.numel()](const auto* x) { return std::all_of(x, x + n, [](auto v) { return v == 0; }); };
+  return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
+}
+
+// The parts are row_ptr, seg_rel, seg_ptr and col; in the transpose also edge_perm, which is of no interest here.
 Segments check_structure(const Tensors& parts, const char* name, int64_t nodes, int64_t relations) {
   STD_TORCH_CHECK(parts.size() >= 4, name, " must hold row_ptr, seg_rel, seg_ptr and col");
   const Tensor &row_ptr = parts[0], &seg_rel = parts[1], &seg_ptr = parts[2], &col = parts[3];
@@ -152,13 +158,15 @@ struct Problem {
     loops.seg_loop = check_values(seg_loop, "seg_loop", sums(), graph.segments);
     loops.pairs = &graph;
     STD_TORCH_CHECK(loops.loop || !loops.seg_loop, "seg_loop needs loop");
+    if (!loops.seg_loop && loops.loop && all_zero(*loop)) loops.loop = nullptr;
   }
 
-  void set_transposed(const Tensors& backward, const MaybeTensor& back_val) {
+  void set_transposed(const Tensors& backward, const MaybeTensor& seg_val, const MaybeTensor& edge_val) {
     transposed = check_structure(backward, "backward", nodes, relations);
     STD_TORCH_CHECK(transposed.edges == graph.edges && transposed.wide == graph.wide,
                     "forward and backward must have the same edges and index type");
-    transposed.edge_val = check_values(back_val, "back_val", sums(), graph.edges);
+    transposed.seg_val = check_values(seg_val, "back_seg_val", sums(), transposed.segments);
+    transposed.edge_val = check_values(edge_val, "back_edge_val", sums(), transposed.edges);
   }
 
   const Tensor check_state(const Tensor& state, int64_t k, const char* name) const {
@@ -239,9 +247,9 @@ class ByRelation {
 
 // The states 1 .. K. Node by node: what is mixed first at a node completes its state, which is then passed on.
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
-                  const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
-                  const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads, const Ints& mix_first,
-                  const Ints&) {
+                  const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
+                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
+                  const Ints& mix_first, const Ints&) {
   Problem problem(h, w, ranks, tails, heads);
   const Dag& dag = problem.dag;
   check_plan(mix_first, dag);
@@ -280,14 +288,15 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
 // are completed node by node from the sink: first what is mixed first, then passed on to the tails.
 std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const Tensors& grads, const Ints& grad_nodes, const Tensor& h, const Tensors& states, const Tensor& w,
-    const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_val, const MaybeTensor& loop,
-    const MaybeTensor& seg_loop, const Tensors& forward, const Tensors& backward, const Ints& ranks, const Ints& tails,
-    const Ints& heads, const Ints& mix_first_back, bool need_h, bool need_w, bool need_values) {
+    const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
+    const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
+    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const Ints& mix_first_back,
+    bool need_h, bool need_w, bool need_values) {
   Problem problem(h, w, ranks, tails, heads);
   const Dag& dag = problem.dag;
   check_plan(mix_first_back, dag);
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
-  problem.set_transposed(backward, back_val);
+  problem.set_transposed(backward, back_seg_val, back_edge_val);
   ByRelation by_relation(problem, problem.transposed);
 
   STD_TORCH_CHECK(int64_t(states.size()) == dag.last(), "states must hold ", dag.last(), " tensors");
@@ -314,9 +323,8 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     grad[k] = sum;
   }
 
-  const Tensor none = torch::stable::new_empty(problem.w, {0});
-  const Tensor dw = need_w ? torch::stable::new_zeros(problem.w, {problem.w.numel()}) : none;
-  const Tensor dvalues = need_values ? torch::stable::new_zeros(problem.w, {problem.graph.edges}) : none;
+  const Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
+  const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
   const auto add_dw = [&](Link& link, int64_t e, const Tensor& other) {
     if (!need_w) return;
     link.other = other.const_data_ptr();
@@ -359,9 +367,8 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     if (!to_tails.empty()) problem.gather_mix(problem.transposed, *grad[k], dag.ranks[k], to_tails);
   }
 
-  Tensor dh = need_h && grad[0] ? *grad[0] : none;
-  if (need_h && !grad[0])
-    dh = torch::stable::new_zeros(problem.h, {problem.nodes, dag.ranks[0], problem.features});
+  const Tensor dh = grad[0] ? *grad[0]
+                            : torch::stable::new_zeros(problem.h, {need_h ? problem.nodes : 0, dag.ranks[0], problem.features});
   return {dh, dw, dvalues};
 }
 
@@ -401,14 +408,14 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods, nullptr
 
 STABLE_TORCH_LIBRARY(tensus_tn, m) {
   m.def(
-      "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_val, Tensor? loop, "
-      "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
+      "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
+      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
       "int[] mix_first, int[] mix_first_back) -> Tensor[]");
   m.def(
       "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
-      "Tensor? seg_val, Tensor? back_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
-      "int[] ranks, int[] tails, int[] heads, int[] mix_first_back, bool need_h, bool need_w, bool need_values) "
-      "-> (Tensor, Tensor, Tensor)");
+      "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
+      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[] mix_first_back, "
+      "bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {

@@ -1,0 +1,173 @@
+"""Sparse propagation over the relations of a graph, along an edge or a whole DAG of rank-indexed states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from tensus_tn import _operators, config
+from tensus_tn._passes import PassCosts, passes
+from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.relations import RelationGraph
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+
+def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
+    """`y[:, q] = sum_{i,p} w[i, p, q] A^i h[:, p]`, differentiable in `h`, `w` and the edge values.
+
+    Args:
+        graph: `C` relations over `N` nodes.
+        h: Features (N, P, F) in float32, float64 or bfloat16. Sums are float32, or float64 for float64.
+        w: Weights (C, P, Q), used in the type of the sums.
+
+    Returns:
+        (N, Q, F), in the type of `h`.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> g = RelationGraph.from_scipy({"A": sp.csr_array([[0, 2], [1, 0]])}, identity=True)
+        >>> h = torch.tensor([[1.0], [5.0]]).unsqueeze(1)  # (2, 1, 1)
+        >>> w = torch.tensor([1.0, 0.5]).reshape(2, 1, 1)  # A + I / 2
+        >>> propagate(g, h, w).flatten()
+        tensor([10.5000,  3.5000])
+    """
+    _check_features(graph, h, "h", "(N, P, F)")
+    _check_weights(graph, w, "w", h.shape[1], None)
+    ranks = [h.shape[1], w.shape[2]]
+    return _run(graph, h, w.reshape(-1), ranks, [0], [1])[0]
+
+
+def propagate_dag(
+    graph: RelationGraph,
+    dag: Dag,
+    h: Tensor,
+    weights: Mapping[Edge, Tensor],
+    *,
+    return_states: bool = False,
+) -> Tensor | dict[Node, Tensor]:
+    """All states of a DAG: `H_k[:, q] = sum_{j -> k} sum_{i,p} w_jk[i, p, q] A^i H_j[:, p]`.
+
+    `A^i H_j` is the same for every head `k`, so one pass over the graph serves all edges with the tail
+    `j`; where ranks differ much, a pass at the head may be cheaper, and the cheapest set of passes is
+    chosen. Memory holds the states and nothing else.
+
+    Args:
+        graph: `C` relations over `N` nodes.
+        dag: Its edges say which states feed which.
+        h: The state of `dag.source`, (N, d, F), or (N, F) for `d = 1`. Types as in `propagate`.
+        weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a meta-graph's
+            distribution is not applied here: it belongs into the weights.
+        return_states: Return the states of all nodes, by node, rather than that of the sink.
+
+    Returns:
+        The state (N, d, F) of `dag.sink`, or the dict of all states.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> g = RelationGraph.from_scipy({"A": sp.csr_array([[0, 2], [1, 0]])}, identity=True)
+        >>> dag = Dag.path(2)
+        >>> only_a = torch.tensor([1.0, 0.0]).reshape(2, 1, 1)
+        >>> h = torch.tensor([[1.0], [5.0]])
+        >>> propagate_dag(g, dag, h, {edge: only_a for edge in dag.edges}).flatten()  # A A h
+        tensor([ 2., 10.])
+    """
+    source = h.unsqueeze(1) if h.dim() == 2 else h
+    _check_features(graph, source, "h", "(N, d, F) or (N, F)")
+    number = {node: k for k, node in enumerate(dag.nodes)}
+    ranks = _ranks(graph, dag, source.shape[1], weights)
+    states = _run(
+        graph,
+        source,
+        torch.cat([weights[edge].reshape(-1) for edge in dag.edges]),
+        ranks,
+        [number[tail] for tail, _ in dag.edges],
+        [number[head] for _, head in dag.edges],
+    )
+    if not return_states:
+        return states[-1]
+    return dict(zip(dag.nodes, [source, *states], strict=True))
+
+
+def _run(
+    graph: RelationGraph,
+    h: Tensor,
+    w: Tensor,
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+) -> list[Tensor]:
+    if not torch.compiler.is_compiling():
+        config.warn_about_problem()
+    sums = torch.float64 if h.dtype == torch.float64 else torch.float32
+    graph = graph if graph.dtype == sums else graph.to(sums)
+    costs = PassCosts(graph.num_nodes, graph.num_edges, graph.num_relations)
+    forward, backward = graph.forward, graph.backward
+    states: list[Tensor] = torch.ops.tensus_tn.propagate(
+        h,
+        w.to(sums),
+        forward.edge_val,
+        forward.seg_val,
+        backward.edge_val,
+        backward.seg_val,
+        graph.loop,
+        forward.seg_loop,
+        [forward.row_ptr, forward.seg_rel, forward.seg_ptr, forward.col],
+        [backward.row_ptr, backward.seg_rel, backward.seg_ptr, backward.col, backward.edge_perm],
+        ranks,
+        tails,
+        heads,
+        *passes(costs, ranks, tails, heads),
+    )
+    return states
+
+
+def _check_features(graph: RelationGraph, h: Tensor, name: str, shape: str) -> None:
+    if not isinstance(graph, RelationGraph):
+        raise TypeError(f"graph must be a RelationGraph, got {type(graph).__name__}")
+    if not isinstance(h, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(h).__name__}")
+    if h.dim() != 3 or h.shape[0] != graph.num_nodes or h.shape[1] < 1:
+        raise ValueError(
+            f"{name} must have shape {shape} with N = {graph.num_nodes}, got {tuple(h.shape)}"
+        )
+    if h.dtype not in _DTYPES:
+        raise TypeError(f"{name} must be float32, float64 or bfloat16, got {h.dtype}")
+    if h.device != graph.device:
+        raise ValueError(f"{name} is on {h.device}, the graph is on {graph.device}")
+
+
+def _check_weights(
+    graph: RelationGraph, w: Tensor, name: str, rows: int, columns: int | None
+) -> None:
+    if not isinstance(w, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(w).__name__}")
+    expected = (graph.num_relations, rows, "any" if columns is None else columns)
+    if w.dim() != 3 or any(
+        want not in ("any", got) for want, got in zip(expected, w.shape, strict=True)
+    ) or w.shape[2] < 1:
+        raise ValueError(f"{name} must have shape (C, P, Q) = {expected}, got {tuple(w.shape)}")
+    if not w.dtype.is_floating_point:
+        raise TypeError(f"{name} must be a floating-point tensor, got {w.dtype}")
+    if w.device != graph.device:
+        raise ValueError(f"{name} is on {w.device}, the graph is on {graph.device}")
+
+
+def _ranks(
+    graph: RelationGraph, dag: Dag, source_rank: int, weights: Mapping[Edge, Tensor]
+) -> list[int]:
+    """The rank of every node, in the order of `dag.nodes`; checks that the weights agree."""
+    if missing := [edge for edge in dag.edges if edge not in weights]:
+        raise ValueError(f"no weights for the edges {missing}")
+    if len(weights) != len(dag.edges):
+        unknown = [edge for edge in weights if edge not in dag.edges]
+        raise ValueError(f"weights for edges that the dag does not have: {unknown}")
+    rank: dict[Node, int] = {dag.source: source_rank}
+    position = {node: k for k, node in enumerate(dag.nodes)}
+    for edge in sorted(dag.edges, key=lambda e: position[e[0]]):
+        tail, head = edge
+        _check_weights(graph, weights[edge], f"weights[{edge!r}]", rank[tail], rank.get(head))
+        rank[head] = weights[edge].shape[2]
+    return [rank[node] for node in dag.nodes]
