@@ -1,6 +1,9 @@
 """Tensor networks over directed acyclic graphs, and fused propagation on heterogeneous graphs."""
 
 from tensus_tn._version import __version__
+from tensus_tn.cache import set_plan_cache_size
 from tensus_tn.dag import Dag
+from tensus_tn.search import TopK
+from tensus_tn.tensor import DagTensor
 
-__all__ = ["Dag", "__version__"]
+__all__ = ["Dag", "DagTensor", "TopK", "__version__", "set_plan_cache_size"]

@@ -1,0 +1,96 @@
+"""Plans are made once for each structure and query, and kept in a bounded cache."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from tensus_tn.plan import Indices, Optimize, Plan, find_plan
+from tensus_tn.structure import Structure
+from tensus_tn.tables import TablePlan, find_table_plan
+
+
+class Query(NamedTuple):
+    """What to plan for.
+
+    Attributes:
+        kind: ``"entry"``: one entry, every choice fixed by the caller. ``"entries"``: a batch of
+            them. ``"marginal"``: some choices kept, the others summed, without the cores that this
+            does not need. ``"all"``: the sum of all entries, with all cores.
+        batch: The number of entries, for ``"entries"``.
+        kept: The edges whose choices are kept, by number, for ``"marginal"``.
+    """
+
+    kind: str
+    batch: int = 0
+    kept: Indices = ()
+
+
+def used_edges(structure: Structure, kept: Indices) -> Indices:
+    """The cores that a marginal needs: with softmax cores, one whose choice is summed is all ones."""
+    if not structure.normalized:
+        return tuple(range(len(structure.terms)))
+    return tuple(e for e in range(len(structure.terms)) if e in kept or e in structure.fixed)
+
+
+def make_plan(
+    structure: Structure, query: Query, optimize: Optimize, limit: int
+) -> Plan | TablePlan:
+    """Plan a query; ``limit`` is the most entries that one tensor may have."""
+    terms, sizes = structure.terms, structure.sizes
+    if query.kind == "entries":
+        choices = [None if e in structure.fixed else structure.choice(e) for e in range(len(terms))]
+        return find_table_plan(terms, choices, sizes, query.batch, optimize=optimize, limit=limit)
+    if query.kind == "entry":
+        return find_plan(structure.core_ranks, (), sizes, optimize=optimize, limit=limit)
+    if query.kind == "all":
+        return find_plan(terms, (), sizes, optimize=optimize, limit=limit)
+    used = [terms[e] for e in used_edges(structure, query.kept)]
+    output = tuple(structure.choice(e) for e in query.kept)
+    return find_plan(used, output, sizes, optimize=optimize, limit=limit)
+
+
+_cached = lru_cache(maxsize=1024)(make_plan)
+
+
+def set_plan_cache_size(size: int | None) -> None:
+    """Bound the cache of plans and empty it; 0 turns it off, None takes the bound away.
+
+    Example:
+        >>> set_plan_cache_size(256)
+    """
+    global _cached
+    if size is not None and (not isinstance(size, int) or size < 0):
+        raise ValueError(f"size must be a non-negative integer or None, got {size!r}")
+    _cached = lru_cache(maxsize=size)(make_plan)
+
+
+def fetch(structure: Structure, query: Query, optimize: Optimize, limit: int) -> Plan | TablePlan:
+    """The plan for a query, from the cache."""
+    query = query._replace(batch=_bucket(query.batch))
+    if torch.compiler.is_compiling():
+        return _traced[_number(structure, query, optimize, limit)]
+    return _cached(structure, query, optimize, limit)
+
+
+def _bucket(batch: int) -> int:
+    """Round up, so that batches of about one size share a plan."""
+    # Comparisons, not arithmetic: torch.compile may trace this with a symbolic batch size.
+    for size in (0, 1, 8, 64, 512, 4096, 2**15, 2**18):
+        if batch <= size:
+            return size
+    return 2**21
+
+
+# torch.compile looks into a cached function, and would trace the search for a path. So the search is
+# hidden in a function whose result it takes as a constant, and it reads the plan from a dictionary.
+_traced: dict[int, Plan | TablePlan] = {}
+
+
+@torch.compiler.assume_constant_result
+def _number(structure: Structure, query: Query, optimize: Optimize, limit: int) -> int:
+    plan = _cached(structure, query, optimize, limit)
+    _traced[id(plan)] = plan
+    return id(plan)

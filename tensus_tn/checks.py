@@ -1,0 +1,64 @@
+"""Checks of what callers pass in: each error says what was expected and what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def inspectable(x: Tensor) -> bool:
+    """Whether the values of a tensor may steer the program: not while it is compiled or mapped."""
+    return not (torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
+    """One index as non-negative integers; negative ones count from the end, as in Python."""
+    if isinstance(index, Tensor):
+        _check_integers(index)
+        index = index.tolist()
+    entry = [index] if isinstance(index, int) else list(index)
+    if len(entry) != len(shape):
+        raise ValueError(
+            f"an index has {len(shape)} integers, one an edge, got {len(entry)}: {index}"
+        )
+    for axis, (value, size) in enumerate(zip(entry, shape, strict=True)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"an index has integers, got {value!r} on axis {axis}")
+        if not -size <= value < size:
+            raise ValueError(f"index {value} on axis {axis} is out of range for {size} choices")
+        entry[axis] = value % size
+    return entry
+
+
+def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
+    """A batch ``(..., M)`` of indices as rows ``(B, M)`` of non-negative integers."""
+    _check_integers(index)
+    if index.ndim == 0 or index.shape[-1] != len(shape):
+        raise ValueError(f"expected an index (..., {len(shape)}), got {tuple(index.shape)}")
+    rows = index.reshape(-1, len(shape))
+    sizes = torch.tensor(shape, device=rows.device)
+    if not inspectable(rows):
+        inside = ((rows >= -sizes) & (rows < sizes)).all()
+        torch._assert_async(inside, "an index is out of range")
+        return torch.where(rows < 0, rows + sizes, rows)
+    if rows.numel() == 0:
+        return rows
+    lowest, highest = (int(x) for x in rows.aminmax())
+    if lowest >= 0 and highest < min(shape):
+        return rows  # the common case, one pass over the index
+    outside = ((rows < -sizes) | (rows >= sizes)).nonzero()
+    if len(outside):
+        row, axis = outside[0].tolist()
+        raise ValueError(
+            f"index {int(rows[row, axis])} on axis {axis} of row {row} is out of range for "
+            f"{shape[axis]} choices"
+        )
+    return torch.where(rows < 0, rows + sizes, rows)
+
+
+def _check_integers(index: Tensor) -> None:
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f"an index has integers, got a tensor of {index.dtype}")

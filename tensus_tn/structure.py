@@ -1,0 +1,166 @@
+"""What a tensor network over a DAG looks like, apart from its numbers: indices, sizes and ties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import log
+from typing import Any, Literal
+
+from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.plan import Indices
+
+Ties = Literal["node", "global"]
+Choices = int | Sequence[str] | Mapping[Edge, "int | Sequence[str]"]
+Rank = int | Mapping[Node, int]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The indices of a network: ranks ``0 .. R-1``, then one choice for each edge.
+
+    Attributes:
+        dag: The graph; edges and axes have its order.
+        choices: The number of choices of each edge.
+        ranks: The size of each rank index: one for each inner node, or one for all of them.
+        core_ranks: The rank indices that the core of each edge has: tail first, then head.
+        normalized: Whether the cores sum to one over their choices and the ranks are averaged.
+        fixed: The edges, by number, whose choice is given.
+    """
+
+    dag: Dag
+    choices: Indices
+    ranks: Indices
+    core_ranks: tuple[Indices, ...]
+    normalized: bool
+    fixed: frozenset[int] = frozenset()
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Hashed once: the structure is the key of every look-up of a plan.
+        values = (self.dag, self.choices, self.ranks, self.core_ranks, self.normalized, self.fixed)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def free(self) -> Indices:
+        """The edges, by number, that are axes of the tensor."""
+        return tuple(e for e in range(len(self.choices)) if e not in self.fixed)
+
+    @cached_property
+    def sizes(self) -> Indices:
+        """The size of every index: ranks, then choices."""
+        return self.ranks + self.choices
+
+    @cached_property
+    def terms(self) -> tuple[Indices, ...]:
+        """The indices of each operand: the choice, unless it is fixed, then the ranks."""
+        return tuple(
+            ranks if e in self.fixed else (self.choice(e), *ranks)
+            for e, ranks in enumerate(self.core_ranks)
+        )
+
+    def choice(self, edge: int) -> int:
+        """The index of the choice of an edge."""
+        return len(self.ranks) + edge
+
+    def core_shape(self, edge: int) -> tuple[int, int, int]:
+        """The shape ``(C_e, d_j, d_k)`` of a core, 1 for an end without a rank of its own."""
+        tail, head = self.dag.edges[edge]
+        sizes = iter(self.ranks[r] for r in self.core_ranks[edge])
+        first = next(sizes, 1) if tail in self.dag.inner else 1
+        return (self.choices[edge], first, next(sizes, 1))
+
+    @cached_property
+    def log_states(self) -> float:
+        """The logarithm of the number of states of all ranks."""
+        return sum(map(log, self.ranks))
+
+    @cached_property
+    def operand_shapes(self) -> tuple[Indices, ...]:
+        """The shape of each core without the dimensions of ends that have no rank."""
+        return tuple(
+            (size, *(self.ranks[r] for r in ranks))
+            for size, ranks in zip(self.choices, self.core_ranks, strict=True)
+        )
+
+    def log_states_of(self, used: Sequence[int]) -> float:
+        """The logarithm of the number of states of the ranks that these operands touch."""
+        touched = {r for e in used for r in self.core_ranks[e]}
+        return sum(log(self.ranks[r]) for r in touched)
+
+    def fix(self, edges: frozenset[int]) -> Structure:
+        """The same network with the choices of some more edges given."""
+        return replace(self, fixed=self.fixed | edges)
+
+
+def make_structure(
+    dag: Dag, choices: Mapping[Edge, int], rank: Rank, ties: Ties, normalized: bool
+) -> Structure:
+    """Number the indices of a network, after checking the ranks.
+
+    Example:
+        >>> s = make_structure(Dag.path(2), {(0, 1): 3, (1, 2): 4}, 2, "node", normalized=True)
+        >>> s.terms, s.sizes
+        (((1, 0), (2, 0)), (2, 3, 4))
+    """
+    if ties not in ("node", "global"):
+        raise ValueError(f"ties must be 'node' or 'global', got {ties!r}")
+    by_node = _ranks(dag, rank)
+    if ties == "global" and len(set(by_node.values())) > 1:
+        raise ValueError(f"global ties need one rank for all inner nodes, got {by_node}")
+    number = {node: 0 if ties == "global" else k for k, node in enumerate(dag.inner)}
+    core_ranks = tuple(
+        tuple(dict.fromkeys(number[node] for node in edge if node in number)) for edge in dag.edges
+    )
+    ranks = tuple(by_node.values())[: 1 if ties == "global" else None]
+    return Structure(dag, tuple(choices.values()), ranks, core_ranks, normalized)
+
+
+def _ranks(dag: Dag, rank: Rank) -> dict[Node, int]:
+    if isinstance(rank, Mapping):
+        _check_keys("rank", "inner node", rank, dag.inner)
+    ranks = {v: rank[v] if isinstance(rank, Mapping) else rank for v in dag.inner}
+    for node, value in ranks.items():
+        check_size(f"the rank of node {node!r}", value)
+    if not isinstance(rank, Mapping):
+        check_size("rank", rank)
+    return ranks
+
+
+def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge, tuple[str, ...]]]:
+    """The number of choices of every edge, and the names of those that were named."""
+    if isinstance(choices, Mapping):
+        _check_keys("choices", "edge", choices, dag.edges)
+    sizes: dict[Edge, int] = {}
+    names: dict[Edge, tuple[str, ...]] = {}
+    for edge in dag.edges:
+        given = choices[edge] if isinstance(choices, Mapping) else choices
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            names[edge] = tuple(given)
+            if len(set(given)) < len(given) or not all(isinstance(n, str) for n in given):
+                raise ValueError(
+                    f"the choices of edge {edge!r} must be distinct names, got {given!r}"
+                )
+            given = len(given)
+        check_size(f"the number of choices of edge {edge!r}", given)
+        sizes[edge] = given
+    return sizes, names
+
+
+def check_size(what: str, value: Any) -> None:
+    """Raise a ValueError unless ``value`` is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{what} must be a positive integer, got {value!r}")
+
+
+def _check_keys(name: str, kind: str, given: Mapping[Any, Any], expected: Sequence[Any]) -> None:
+    for key in given:
+        if key not in expected:
+            raise ValueError(f"{name} names {key!r}, which is no {kind} of the Dag {expected}")
+    for key in expected:
+        if key not in given:
+            raise ValueError(f"{name} has nothing for {kind} {key!r}")

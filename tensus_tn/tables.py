@@ -1,0 +1,222 @@
+"""Entries of a large batch: contract groups of cores into tables once, then look rows up.
+
+Evaluating ``T`` at ``B`` indices core by core gathers every core ``B`` times. When ``B`` is much
+larger than the number of combinations of choices of a few edges, it is cheaper to contract those
+cores for all their combinations (a table), look up one row for each entry, and contract only what is
+left. The groups are chosen by cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from tensus_tn.execute import SUM_PRODUCT, Semiring
+from tensus_tn.plan import Indices, Optimize, Plan, find_plan
+
+# Costs in units of one multiply-add in a batched product, forward and backward together; measured on
+# the CPU: a looked-up value costs about four of them, a value of a table about eight.
+_LOOKUP, _TABLE = 4.0, 8.0
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A compiled evaluation of a batch of entries; call it with the cores and the index.
+
+    Attributes:
+        groups: The operands that make up each table, by number.
+        tables: The plan of each table; its result has the ranks first, then the choices.
+        rows: The contraction of the looked-up rows, batch last.
+        columns: The columns of the index that select from each table, with their sizes.
+    """
+
+    groups: tuple[Indices, ...]
+    tables: tuple[Plan, ...]
+    rows: Plan
+    columns: tuple[tuple[tuple[int, int], ...], ...]
+
+    def __call__(
+        self,
+        operands: Sequence[Tensor],
+        index: Tensor,
+        *,
+        semiring: Semiring = SUM_PRODUCT,
+        limit: int | None = None,
+    ) -> Tensor:
+        """Evaluate ``index`` of shape ``(B, M)`` to ``(B,)``, in pieces that fit the limit."""
+        tables = [
+            plan(*(operands[n] for n in group), semiring=semiring)
+            for plan, group in zip(self.tables, self.groups, strict=True)
+        ]
+        piece = len(index) if limit is None else max(limit // self._a_row, 1)
+        if piece >= len(index):
+            return self._evaluate(tables, index, semiring)
+        return torch.cat([self._evaluate(tables, part, semiring) for part in index.split(piece)])
+
+    @property
+    def _a_row(self) -> int:
+        """Entries of the largest tensor for a batch of one, the looked-up rows included."""
+        batch, sizes = self.rows.batch, self.rows.sizes
+        assert batch is not None
+        looked_up = (prod(sizes[i] for i in term if i != batch) for term in self.rows.inputs)
+        return max(self.rows.largest // sizes[batch], *looked_up)
+
+    def _evaluate(self, tables: list[Tensor], index: Tensor, semiring: Semiring) -> Tensor:
+        # Positions are computed in 32 bits along contiguous columns: a third of the time.
+        columns = index.t().to(torch.int32, memory_format=torch.contiguous_format)
+        rows = [
+            _look_up(table, _position(columns, used), len(used)) if used else table
+            for table, used in zip(tables, self.columns, strict=True)
+        ]
+        return self.rows(*rows, semiring=semiring)
+
+    @property
+    def equation(self) -> str:
+        """The contraction of the looked-up rows."""
+        return self.rows.equation
+
+    @property
+    def path(self) -> tuple[tuple[int, ...], ...]:
+        """The path of the contraction of the looked-up rows."""
+        return self.rows.path
+
+    @property
+    def flops(self) -> int:
+        """The work of the tables and of the batch that was planned for."""
+        return self.rows.flops + sum(table.flops for table in self.tables)
+
+    @property
+    def largest(self) -> int:
+        """Entries of the largest tensor, a table or a product of rows."""
+        return max(self.rows.largest, *(table.largest for table in self.tables))
+
+    @property
+    def treewidth(self) -> int:
+        """The largest treewidth of a part."""
+        return max(self.rows.treewidth, *(table.treewidth for table in self.tables))
+
+    def __str__(self) -> str:
+        lines = [str(self.rows)]
+        for group, table in zip(self.groups, self.tables, strict=True):
+            lines.append(f"table of operands {', '.join(map(str, group))}: {table.equation}")
+        return "\n".join(lines)
+
+
+def _position(columns: Tensor, used: tuple[tuple[int, int], ...]) -> Tensor:
+    """The row-major position of each entry among the choices of a table."""
+    (first, _), *rest = used
+    position = columns[first]
+    for column, size in rest:
+        position = torch.add(columns[column], position, alpha=size)
+    return position.long()
+
+
+def _look_up(table: Tensor, position: Tensor, num_choices: int) -> Tensor:
+    """Select from the last ``num_choices`` dimensions of a table; the batch becomes the last one.
+
+    The lookup is done on a matrix with 64-bit positions: torch has fast kernels for that case only.
+    """
+    ranks = table.shape[: table.ndim - num_choices]
+    matrix = table.reshape(ranks.numel(), -1)
+    return matrix.index_select(1, position).reshape(*ranks, -1)
+
+
+def find_table_plan(
+    inputs: Sequence[Indices],
+    choices: Sequence[int | None],
+    sizes: Sequence[int],
+    batch_size: int,
+    *,
+    optimize: Optimize = "auto",
+    limit: int | None = None,
+) -> TablePlan:
+    """Choose the groups for a batch of ``batch_size`` entries and plan their parts.
+
+    Args:
+        inputs: The indices of each operand.
+        choices: For each operand the index among ``inputs`` that the entries fix, or None.
+        sizes: The size of each index.
+        batch_size: The number of entries to plan for.
+        optimize: Passed to :func:`find_plan`.
+        limit: The most entries that a tensor may have.
+    """
+    groups = _group(inputs, choices, sizes, batch_size, limit or 2**62)
+    batch = len(sizes)
+    sizes = (*sizes, batch_size)
+    tables, terms, columns = [], [], []
+    fixed = [c for c in choices if c is not None]
+    for group in groups:
+        members = [inputs[n] for n in group]
+        others = {i for n, term in enumerate(inputs) if n not in group for i in term}
+        free = {choices[n] for n in group if choices[n] is not None}
+        ranks = tuple(dict.fromkeys(i for t in members for i in t if i in others and i not in free))
+        picks = tuple(c for n in group if (c := choices[n]) is not None)
+        tables.append(find_plan(members, ranks + picks, sizes, optimize=optimize, limit=limit))
+        terms.append((*ranks, batch) if picks else ranks)
+        columns.append(tuple((fixed.index(c), sizes[c]) for c in picks))
+    per_row = None if limit is None else limit * batch_size  # the batch is cut into pieces instead
+    rows = find_plan(terms, (batch,), sizes, batch=batch, optimize=optimize, limit=per_row)
+    return TablePlan(tuple(groups), tuple(tables), rows, tuple(columns))
+
+
+@dataclass
+class _Group:
+    members: Indices
+    ranks: set[int]  # those that other groups share
+    combinations: int
+
+
+def _group(
+    inputs: Sequence[Indices],
+    choices: Sequence[int | None],
+    sizes: Sequence[int],
+    batch_size: int,
+    limit: int,
+) -> list[Indices]:
+    """Merge groups greedily while that makes the whole evaluation cheaper.
+
+    A move merges all groups that touch a rank (then the rank is summed in the table), or two that
+    share one. Its gain is what it saves for every entry, less what the larger table costs.
+    """
+    groups = [
+        _Group((n,), set(term) - {choice}, sizes[choice] if choice is not None else 1)
+        for n, (term, choice) in enumerate(zip(inputs, choices, strict=True))
+    ]
+
+    def size(ranks: set[int]) -> int:
+        return prod(sizes[i] for i in ranks)
+
+    def merged(parts: list[_Group]) -> _Group:
+        union = set().union(*(g.ranks for g in parts))
+        outside = set().union(*(g.ranks for g in groups if not any(g is p for p in parts)))
+        members = tuple(sorted(n for g in parts for n in g.members))
+        return _Group(members, union & outside, prod(g.combinations for g in parts))
+
+    def gain(parts: list[_Group]) -> float:
+        result, union = merged(parts), size(set().union(*(g.ranks for g in parts)))
+        if result.combinations * union > limit:
+            return 0.0
+        lookups = sum(size(g.ranks) for g in parts) - size(result.ranks)
+        saved = _LOOKUP * lookups + union * (len(parts) - 1)
+        return batch_size * saved - _TABLE * union * result.combinations
+
+    def moves() -> list[list[_Group]]:
+        touching: dict[int, list[_Group]] = {}
+        for g in groups:
+            for r in g.ranks:
+                touching.setdefault(r, []).append(g)
+        lone = [g for g in groups if not g.ranks]
+        pairs = [[a, b] for t in touching.values() for k, a in enumerate(t) for b in t[k + 1 :]]
+        pairs += [[g, h] for g in lone for h in groups if h is not g]
+        return pairs + [t for t in touching.values() if len(t) > 2]
+
+    while True:
+        best = max(moves(), key=gain, default=None)
+        if best is None or gain(best) <= 0:
+            return [g.members for g in groups]
+        result = merged(best)
+        groups = [g for g in groups if not any(g is p for p in best)] + [result]
