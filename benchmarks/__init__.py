@@ -1,0 +1,1 @@
+"""Benchmarks against other libraries: ``python -m benchmarks.tensor``, ``python -m benchmarks.propagate``."""
