@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
+from tensus_tn.execute import LOG_SUM_EXP, SUM_PRODUCT
 from tensus_tn.plan import Indices, Optimize, Plan, find_plan
 from tensus_tn.structure import Structure
 from tensus_tn.tables import TablePlan, find_table_plan
-
-
-class Query(NamedTuple):
-    """What to plan for.
-
-    Attributes:
-        kind: ``"entry"``: one entry, every choice fixed by the caller. ``"entries"``: a batch of
-            them. ``"marginal"``: some choices kept, the others summed, without the cores that this
-            does not need. ``"all"``: the sum of all entries, with all cores.
-        batch: The number of entries, for ``"entries"``.
-        kept: The edges whose choices are kept, by number, for ``"marginal"``.
-    """
-
-    kind: str
-    batch: int = 0
-    kept: Indices = ()
 
 
 def used_edges(structure: Structure, kept: Indices) -> Indices:
@@ -36,19 +21,30 @@ def used_edges(structure: Structure, kept: Indices) -> Indices:
 
 
 def make_plan(
-    structure: Structure, query: Query, optimize: Optimize, limit: int
+    structure: Structure, kind: str, batch: int, kept: Indices, optimize: Optimize, limit: int
 ) -> Plan | TablePlan:
-    """Plan a query; ``limit`` is the most entries that one tensor may have."""
+    """Plan a query.
+
+    Args:
+        structure: The network.
+        kind: ``"entry"``: one entry, every choice fixed by the caller. ``"entries"``: a batch of them.
+            ``"marginal"``: some choices kept, the others summed, without the cores that this does not
+            need. ``"all"``: the sum of all entries, with all cores.
+        batch: The number of entries, for ``"entries"``.
+        kept: The edges whose choices are kept, by number, for ``"marginal"``.
+        optimize: Passed to :func:`~tensus_tn.plan.find_plan`.
+        limit: The most entries that one tensor may have.
+    """
     terms, sizes = structure.terms, structure.sizes
-    if query.kind == "entries":
+    if kind == "entries":
         choices = [None if e in structure.fixed else structure.choice(e) for e in range(len(terms))]
-        return find_table_plan(terms, choices, sizes, query.batch, optimize=optimize, limit=limit)
-    if query.kind == "entry":
+        return find_table_plan(terms, choices, sizes, batch, optimize=optimize, limit=limit)
+    if kind == "entry":
         return find_plan(structure.core_ranks, (), sizes, optimize=optimize, limit=limit)
-    if query.kind == "all":
+    if kind == "all":
         return find_plan(terms, (), sizes, optimize=optimize, limit=limit)
-    used = [terms[e] for e in used_edges(structure, query.kept)]
-    output = tuple(structure.choice(e) for e in query.kept)
+    used = [terms[e] for e in used_edges(structure, kept)]
+    output = tuple(structure.choice(e) for e in kept)
     return find_plan(used, output, sizes, optimize=optimize, limit=limit)
 
 
@@ -67,12 +63,20 @@ def set_plan_cache_size(size: int | None) -> None:
     _cached = lru_cache(maxsize=size)(make_plan)
 
 
-def fetch(structure: Structure, query: Query, optimize: Optimize, limit: int) -> Plan | TablePlan:
-    """The plan for a query, from the cache."""
-    query = query._replace(batch=_bucket(query.batch))
+def fetch(
+    structure: Structure,
+    kind: str,
+    *,
+    batch: int = 0,
+    kept: Indices = (),
+    optimize: Optimize,
+    limit: int,
+) -> Plan | TablePlan:
+    """The plan for a query (see :func:`make_plan`), from the cache."""
+    batch = _bucket(batch)
     if torch.compiler.is_compiling():
-        return _traced[_number(structure, query, optimize, limit)]
-    return _cached(structure, query, optimize, limit)
+        return _traced[_number(structure, kind, batch, kept, optimize, limit)]
+    return _cached(structure, kind, batch, kept, optimize, limit)
 
 
 def _bucket(batch: int) -> int:
@@ -90,7 +94,9 @@ _traced: dict[int, Plan | TablePlan] = {}
 
 
 @torch.compiler.assume_constant_result
-def _number(structure: Structure, query: Query, optimize: Optimize, limit: int) -> int:
-    plan = _cached(structure, query, optimize, limit)
+def _number(*query: Any) -> int:
+    plan = _cached(*query)
+    plan.prepare(SUM_PRODUCT)
+    plan.prepare(LOG_SUM_EXP)
     _traced[id(plan)] = plan
     return id(plan)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 
-def inspectable(x: Tensor) -> bool:
-    """Whether the values of a tensor may steer the program: not while it is compiled or mapped."""
-    return not (torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x))
+def is_mapped(x: Tensor) -> bool:
+    """Whether a tensor stands for a batch inside ``torch.func``: its values can't be looked at."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
@@ -40,10 +40,13 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
         raise ValueError(f"expected an index (..., {len(shape)}), got {tuple(index.shape)}")
     rows = index.reshape(-1, len(shape))
     sizes = torch.tensor(shape, device=rows.device)
-    if not inspectable(rows):
+    if torch.compiler.is_compiling():
         inside = ((rows >= -sizes) & (rows < sizes)).all()
         torch._assert_async(inside, "an index is out of range")
-        return torch.where(rows < 0, rows + sizes, rows)
+        # Clamped, because a lookup out of range ends the process inside a compiled parallel loop.
+        return torch.where(rows < 0, rows + sizes, rows).clamp_min(0).minimum(sizes - 1)
+    if is_mapped(rows):
+        raise ValueError("an index may have any batch dimensions (..., M): pass it whole, not by vmap")
     if rows.numel() == 0:
         return rows
     lowest, highest = (int(x) for x in rows.aminmax())

@@ -14,6 +14,7 @@ from math import log10, prod
 from typing import Any
 
 import opt_einsum
+from torch import Tensor
 
 from tensus_tn.execute import SUM_PRODUCT, Program, Semiring, lower
 
@@ -70,7 +71,7 @@ class Plan:
     steps: tuple[Step, ...]
     batch: int | None = None
     sliced: Indices = ()
-    _programs: dict[Semiring, Program] = field(
+    _programs: dict[str, Program] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -79,15 +80,15 @@ class Plan:
         fields = (self.inputs, self.output, self.sizes, self.steps, self.batch, self.sliced)
         return type(self), fields
 
-    def __call__(self, *operands: Any, semiring: Semiring = SUM_PRODUCT) -> Any:
+    def __call__(self, *operands: Tensor, semiring: Semiring = SUM_PRODUCT) -> Tensor:
         """Contract ``operands``, one tensor for each of ``inputs``, over a semiring."""
-        return self.program(semiring)(operands)
+        if semiring.name not in self._programs:
+            self.prepare(semiring)
+        return self._programs[semiring.name](operands)
 
-    def program(self, semiring: Semiring) -> Program:
-        """The steps as torch operations, made at the first use."""
-        if semiring not in self._programs:
-            self._programs[semiring] = lower(self, semiring)
-        return self._programs[semiring]
+    def prepare(self, semiring: Semiring) -> None:
+        """Lower the steps to torch operations now instead of at the first call."""
+        self._programs[semiring.name] = lower(self, semiring)
 
     @property
     def equation(self) -> str:

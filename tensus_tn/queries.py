@@ -15,8 +15,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tensus_tn.cache import Query, fetch, used_edges
-from tensus_tn.checks import check_entry, check_rows, inspectable
+from tensus_tn.cache import fetch, used_edges
+from tensus_tn.checks import check_entry, check_rows, is_mapped
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.execute import LOG_SUM_EXP, SUM_PRODUCT, Semiring
 from tensus_tn.plan import Indices, Optimize, Plan
@@ -113,13 +113,13 @@ class Queries(ABC):
         operands = self.operands(log=semiring is LOG_SUM_EXP)
         if isinstance(index, Tensor) and index.ndim != 1:
             rows = check_rows(index, self.shape)
-            plan = cast(TablePlan, self._fetch(Query("entries", batch=rows.shape[0])))
-            value = plan(operands, rows, semiring=semiring, limit=self._limit())
+            plan = cast(TablePlan, self._fetch("entries", batch=rows.shape[0]))
+            value = plan(operands, rows, semiring=semiring)
             value = value.reshape(index.shape[:-1])
         else:
             for e, choice in zip(self.structure.free, check_entry(index, self.shape), strict=True):
                 operands[e] = operands[e][choice]
-            value = cast(Plan, self._fetch(Query("entry")))(*operands, semiring=semiring)
+            value = cast(Plan, self._fetch("entry"))(*operands, semiring=semiring)
         return self._check_nan(value)
 
     def sum(self) -> Tensor:
@@ -166,7 +166,7 @@ class Queries(ABC):
         log = normalized and bool(self.structure.fixed)  # a product of many fixed cores underflows
         operands = self.operands(log=log)
         limit = self._limit(memory_limit)
-        size = prod(self.structure.choices[e] for e in kept)
+        size = prod([self.structure.choices[e] for e in kept])
         if size > limit:
             raise ValueError(
                 f"the result has {size:,} entries ({size * operands[0].element_size():,} bytes), above "
@@ -174,7 +174,7 @@ class Queries(ABC):
             )
         if normalized and not kept:
             return torch.ones_like(operands[0].flatten()[0])
-        plan = self._fetch(Query("marginal", kept=kept), limit)
+        plan = self._fetch("marginal", kept=kept, limit=limit)
         value = plan(*(operands[e] for e in used), semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
         if log:
             value = (value - self.log_total(used)).exp()
@@ -201,7 +201,7 @@ class Queries(ABC):
             with torch.enable_grad():
                 operands = self.operands(log=normalized)
                 operands = [x if x.requires_grad else x.detach().requires_grad_() for x in operands]
-                plan = self._fetch(Query("all"))
+                plan = self._fetch("all")
                 total = plan(*operands, semiring=LOG_SUM_EXP if normalized else SUM_PRODUCT)
                 grads = torch.autograd.grad(total, operands, create_graph=grad_wanted)
             # For logarithms the derivative itself is the share, already divided by the sum.
@@ -314,15 +314,20 @@ class Queries(ABC):
         """
         kept = tuple(self._edge_number(edge) for edge in edges)
         if query == "entries":
-            return self._fetch(Query("entry") if batch == 1 else Query("entries", batch=batch))
+            return self._fetch("entry" if batch == 1 else "entries", batch=batch)
         if query in ("sum", "marginal"):
-            return self._fetch(Query("marginal", kept=kept))
+            return self._fetch("marginal", kept=kept)
         if query == "dense":
-            return self._fetch(Query("marginal", kept=self.structure.free))
+            return self._fetch("marginal", kept=self.structure.free)
         raise ValueError(f"query must be 'entries', 'sum', 'marginal' or 'dense', got {query!r}")
 
-    def _fetch(self, query: Query, limit: int | None = None) -> Plan | TablePlan:
-        return fetch(self.structure, query, self.optimize, limit or self._limit())
+    def _fetch(
+        self, kind: str, *, batch: int = 0, kept: Indices = (), limit: int | None = None
+    ) -> Plan | TablePlan:
+        limit = self._limit() if limit is None else limit
+        return fetch(
+            self.structure, kind, batch=batch, kept=kept, optimize=self.optimize, limit=limit
+        )
 
     def log_total(self, used: Indices) -> Tensor | float:
         """The log of the sum over the ranks of ``used`` of the fixed cores alone."""
@@ -331,7 +336,7 @@ class Queries(ABC):
             return structure.log_states_of(used)
         fixed = tuple(sorted(structure.fixed))
         logs = self.operands(log=True)
-        plan = self._fetch(Query("marginal"))
+        plan = self._fetch("marginal")
         rest = structure.log_states_of(used) - structure.log_states_of(fixed)
         return plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
 
@@ -369,6 +374,8 @@ class Queries(ABC):
 
     def _check_nan(self, value: Tensor) -> Tensor:
         """Pass a result on, unless it is NaN because a parameter is."""
-        if inspectable(value) and bool(value.isnan().any()):
+        if torch.compiler.is_compiling() or is_mapped(value):
+            return value
+        if bool(value.isnan().any()):
             self.check_finite()
         return value

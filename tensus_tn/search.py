@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from tensus_tn.cache import Query, fetch
+from tensus_tn.cache import fetch
 from tensus_tn.execute import LOG_SUM_EXP, SUM_PRODUCT
 from tensus_tn.structure import check_size
 from tensus_tn.tables import TablePlan
@@ -128,12 +128,12 @@ class _Bounds:
     def _bound(self, prefixes: Tensor) -> Tensor:
         length = prefixes.shape[1]
         rest = frozenset(self.structure.free[length:])
-        query = Query("entries", batch=len(prefixes))
-        plan = cast(TablePlan, fetch(self.structure.fix(rest), query, self.optimize, self.limit))
+        settings = {"batch": len(prefixes), "optimize": self.optimize, "limit": self.limit}
+        plan = cast(TablePlan, fetch(self.structure.fix(rest), "entries", **settings))
         cores = self.cores if rest else self.exact
         operands = [self.maxima[e] if e in rest else core for e, core in enumerate(cores)]
         semiring = LOG_SUM_EXP if self.log else SUM_PRODUCT
-        return plan(operands, prefixes, semiring=semiring, limit=self.limit)
+        return plan(operands, prefixes, semiring=semiring)
 
     def scaled(self, bound: float) -> float:
         """A bound as a value of the tensor."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import log
 from typing import Any, Literal
 
@@ -27,6 +26,11 @@ class Structure:
         core_ranks: The rank indices that the core of each edge has: tail first, then head.
         normalized: Whether the cores sum to one over their choices and the ranks are averaged.
         fixed: The edges, by number, whose choice is given.
+        free: The edges, by number, that are axes of the tensor.
+        sizes: The size of every index: ranks, then choices.
+        terms: The indices of each operand: the choice, unless it is fixed, then the ranks.
+        operand_shapes: The shape of each core without the ends that have no rank of their own.
+        log_states: The logarithm of the number of states of all ranks.
     """
 
     dag: Dag
@@ -35,33 +39,35 @@ class Structure:
     core_ranks: tuple[Indices, ...]
     normalized: bool
     fixed: frozenset[int] = frozenset()
-    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    # Derived from the above, once: a query of one entry has no time to do it again.
+    free: Indices = field(init=False, repr=False, compare=False)
+    sizes: Indices = field(init=False, repr=False, compare=False)
+    terms: tuple[Indices, ...] = field(init=False, repr=False, compare=False)
+    operand_shapes: tuple[Indices, ...] = field(init=False, repr=False, compare=False)
+    log_states: float = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Hashed once: the structure is the key of every look-up of a plan.
-        values = (self.dag, self.choices, self.ranks, self.core_ranks, self.normalized, self.fixed)
-        object.__setattr__(self, "_hash", hash(values))
+        edges = range(len(self.choices))
+        cores = list(enumerate(self.core_ranks))
+        derived = {
+            "free": tuple(e for e in edges if e not in self.fixed),
+            "sizes": self.ranks + self.choices,
+            "terms": tuple(r if e in self.fixed else (self.choice(e), *r) for e, r in cores),
+            "operand_shapes": tuple(
+                (self.choices[e], *(self.ranks[i] for i in r)) for e, r in cores
+            ),
+            "log_states": sum(map(log, self.ranks)),
+            "_hash": hash(
+                (self.dag, self.choices, self.ranks, self.core_ranks, self.normalized, self.fixed)
+            ),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def __hash__(self) -> int:
         return self._hash
-
-    @cached_property
-    def free(self) -> Indices:
-        """The edges, by number, that are axes of the tensor."""
-        return tuple(e for e in range(len(self.choices)) if e not in self.fixed)
-
-    @cached_property
-    def sizes(self) -> Indices:
-        """The size of every index: ranks, then choices."""
-        return self.ranks + self.choices
-
-    @cached_property
-    def terms(self) -> tuple[Indices, ...]:
-        """The indices of each operand: the choice, unless it is fixed, then the ranks."""
-        return tuple(
-            ranks if e in self.fixed else (self.choice(e), *ranks)
-            for e, ranks in enumerate(self.core_ranks)
-        )
 
     def choice(self, edge: int) -> int:
         """The index of the choice of an edge."""
@@ -73,19 +79,6 @@ class Structure:
         sizes = iter(self.ranks[r] for r in self.core_ranks[edge])
         first = next(sizes, 1) if tail in self.dag.inner else 1
         return (self.choices[edge], first, next(sizes, 1))
-
-    @cached_property
-    def log_states(self) -> float:
-        """The logarithm of the number of states of all ranks."""
-        return sum(map(log, self.ranks))
-
-    @cached_property
-    def operand_shapes(self) -> tuple[Indices, ...]:
-        """The shape of each core without the dimensions of ends that have no rank."""
-        return tuple(
-            (size, *(self.ranks[r] for r in ranks))
-            for size, ranks in zip(self.choices, self.core_ranks, strict=True)
-        )
 
     def log_states_of(self, used: Sequence[int]) -> float:
         """The logarithm of the number of states of the ranks that these operands touch."""

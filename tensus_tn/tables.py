@@ -32,38 +32,27 @@ class TablePlan:
         tables: The plan of each table; its result has the ranks first, then the choices.
         rows: The contraction of the looked-up rows, batch last.
         columns: The columns of the index that select from each table, with their sizes.
+        piece: The number of entries that are evaluated at a time.
     """
 
     groups: tuple[Indices, ...]
     tables: tuple[Plan, ...]
     rows: Plan
     columns: tuple[tuple[tuple[int, int], ...], ...]
+    piece: int
 
     def __call__(
-        self,
-        operands: Sequence[Tensor],
-        index: Tensor,
-        *,
-        semiring: Semiring = SUM_PRODUCT,
-        limit: int | None = None,
+        self, operands: Sequence[Tensor], index: Tensor, *, semiring: Semiring = SUM_PRODUCT
     ) -> Tensor:
-        """Evaluate ``index`` of shape ``(B, M)`` to ``(B,)``, in pieces that fit the limit."""
+        """Evaluate ``index`` of shape ``(B, M)`` to ``(B,)``."""
         tables = [
             plan(*(operands[n] for n in group), semiring=semiring)
             for plan, group in zip(self.tables, self.groups, strict=True)
         ]
-        piece = len(index) if limit is None else max(limit // self._a_row, 1)
-        if piece >= len(index):
+        if len(index) <= self.piece:
             return self._evaluate(tables, index, semiring)
-        return torch.cat([self._evaluate(tables, part, semiring) for part in index.split(piece)])
-
-    @property
-    def _a_row(self) -> int:
-        """Entries of the largest tensor for a batch of one, the looked-up rows included."""
-        batch, sizes = self.rows.batch, self.rows.sizes
-        assert batch is not None
-        looked_up = (prod(sizes[i] for i in term if i != batch) for term in self.rows.inputs)
-        return max(self.rows.largest // sizes[batch], *looked_up)
+        pieces = index.split(self.piece)
+        return torch.cat([self._evaluate(tables, piece, semiring) for piece in pieces])
 
     def _evaluate(self, tables: list[Tensor], index: Tensor, semiring: Semiring) -> Tensor:
         # Positions are computed in 32 bits along contiguous columns: a third of the time.
@@ -73,6 +62,11 @@ class TablePlan:
             for table, used in zip(tables, self.columns, strict=True)
         ]
         return self.rows(*rows, semiring=semiring)
+
+    def prepare(self, semiring: Semiring) -> None:
+        """Lower all parts now instead of at the first call."""
+        for plan in (*self.tables, self.rows):
+            plan.prepare(semiring)
 
     @property
     def equation(self) -> str:
@@ -132,7 +126,7 @@ def find_table_plan(
     batch_size: int,
     *,
     optimize: Optimize = "auto",
-    limit: int | None = None,
+    limit: int,
 ) -> TablePlan:
     """Choose the groups for a batch of ``batch_size`` entries and plan their parts.
 
@@ -142,9 +136,9 @@ def find_table_plan(
         sizes: The size of each index.
         batch_size: The number of entries to plan for.
         optimize: Passed to :func:`find_plan`.
-        limit: The most entries that a tensor may have.
+        limit: The most entries that a tensor may have; larger batches are cut into pieces.
     """
-    groups = _group(inputs, choices, sizes, batch_size, limit or 2**62)
+    groups = _group(inputs, choices, sizes, batch_size, limit)
     batch = len(sizes)
     sizes = (*sizes, batch_size)
     tables, terms, columns = [], [], []
@@ -158,9 +152,14 @@ def find_table_plan(
         tables.append(find_plan(members, ranks + picks, sizes, optimize=optimize, limit=limit))
         terms.append((*ranks, batch) if picks else ranks)
         columns.append(tuple((fixed.index(c), sizes[c]) for c in picks))
-    per_row = None if limit is None else limit * batch_size  # the batch is cut into pieces instead
-    rows = find_plan(terms, (batch,), sizes, batch=batch, optimize=optimize, limit=per_row)
-    return TablePlan(tuple(groups), tuple(tables), rows, tuple(columns))
+    # The limit holds for one row: more of them are cut into pieces.
+    rows = find_plan(
+        terms, (batch,), sizes, batch=batch, optimize=optimize, limit=limit * batch_size
+    )
+    looked_up = [prod(sizes[i] for i in term if i != batch) for term in terms]
+    a_row = max(rows.largest // batch_size, *looked_up)
+    piece = max(limit // a_row, 1)
+    return TablePlan(tuple(groups), tuple(tables), rows, tuple(columns), piece)
 
 
 @dataclass
