@@ -25,8 +25,8 @@ TORCH_TARGET = "0x020d000000000000"  # the oldest torch whose stable ABI we use:
 PYTHON_TARGET = "0x030A0000"  # the oldest CPython whose limited API we use: 3.10
 MODE = os.environ.get("TENSUS_EXTENSION", "")
 
-OPS, ARENA = "csrc/ops.cpp", "csrc/cpu/arena.cpp"
-DISPATCH, KERNEL = "csrc/cpu/dispatch.cpp", "csrc/cpu/kernels.cpp"
+OPS, KERNEL, DISPATCH = "csrc/ops.cpp", "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
+COMMON = ["csrc/passes.cpp", "csrc/cpu/arena.cpp"]
 
 # The kernel's one source is compiled for each of these; the best the machine has is chosen at run time.
 KERNEL_ISAS = {"plain": []}
@@ -43,7 +43,7 @@ def objects(build: Path) -> list[tuple[str, Path, list[str]]]:
     targets = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET}", f"-DPy_LIMITED_API={PYTHON_TARGET}"]
     jobs = [
         (OPS, build / "ops.o", [*headers, *targets]),
-        (ARENA, build / "arena.o", []),
+        *((source, build / f"{Path(source).stem}.o", []) for source in COMMON),
         (DISPATCH, build / "dispatch.o", [f"-DTENSUS_HAS_{isa}" for isa in KERNEL_ISAS]),
     ]
     for isa, flags in KERNEL_ISAS.items():
@@ -105,7 +105,7 @@ class BuildOptional(build_ext):
 
 EXTENSION = Extension(
     "tensus_tn._C",
-    sources=[OPS, ARENA, DISPATCH, KERNEL],
+    sources=[OPS, KERNEL, DISPATCH, *COMMON],
     depends=[str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("csrc/**/*.h"))],
     py_limited_api=True,
     optional=True,

@@ -2,13 +2,16 @@
 //
 // Nodes of the DAG are 0 .. K in topological order, 0 the source; ranks[k] is the rank of state k, (N, ranks[k], F).
 // Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
-// An edge is served by a pass at one of its ends, of that end's rank. The plans `mix_first` and `mix_first_back` say
-// which: 0 is gather_mix (forward at the tail, backward at the head), 1 is mix_gather at the other end.
+// An edge is served by a pass at one of its ends: see passes.h for which.
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/util/Exception.h>
+
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 
 #include <algorithm>
 #include <numeric>
@@ -18,6 +21,7 @@
 
 #include "cpu/arena.h"
 #include "cpu/kernels.h"
+#include "passes.h"
 
 namespace {
 
@@ -39,8 +43,12 @@ Tensor new_state(const Tensor& like, int64_t nodes, int64_t rank, int64_t featur
                                   {rank * features, features, 1}, like.device(), like.scalar_type(), release_block);
 }
 
-// torch's own threads: no second pool beside it, and torch.set_num_threads holds.
+bool forked = false;
+
+// torch's own threads: no second pool beside it, and torch.set_num_threads holds. OpenMP's threads do not survive a
+// fork, and waiting for them would last forever, so a forked child is a team of one.
 void torch_team(Work work, void* context) {
+  if (forked) return work(context);
   torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1, [&](int64_t, int64_t) { work(context); });
 }
 
@@ -114,10 +122,6 @@ struct Dag {
   int64_t edges() const { return int64_t(tails.size()); }
 };
 
-void check_plan(const Ints& mix_first, const Dag& dag) {
-  STD_TORCH_CHECK(int64_t(mix_first.size()) == dag.edges(), "the plan must have one entry an edge");
-}
-
 // The arguments that forward and backward share, checked.
 struct Problem {
   Dag dag;
@@ -175,6 +179,10 @@ struct Problem {
                     name, " of state ", k, " must have the type of h and the shape (", nodes, ", ", dag.ranks[k], ", ",
                     features, ")");
     return torch::stable::contiguous(state);
+  }
+
+  std::vector<bool> mixed_first(bool backward) const {
+    return tensus::mixed_first({nodes, relations, graph.edges}, dag.ranks, dag.tails, dag.heads, backward);
   }
 
   // Edge e seen from its tail (the far state is the head's) or from its head.
@@ -248,12 +256,11 @@ class ByRelation {
 // The states 1 .. K. Node by node: what is mixed first at a node completes its state, which is then passed on.
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
-                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
-                  const Ints& mix_first, const Ints&) {
+                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads) {
   Problem problem(h, w, ranks, tails, heads);
   const Dag& dag = problem.dag;
-  check_plan(mix_first, dag);
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
+  const std::vector<bool> mix_first = problem.mixed_first(false);
   ByRelation by_relation(problem, problem.graph);
 
   Tensors states{problem.h};
@@ -290,13 +297,13 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const Tensors& grads, const Ints& grad_nodes, const Tensor& h, const Tensors& states, const Tensor& w,
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
-    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const Ints& mix_first_back,
-    bool need_h, bool need_w, bool need_values) {
+    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, bool need_h, bool need_w,
+    bool need_values) {
   Problem problem(h, w, ranks, tails, heads);
   const Dag& dag = problem.dag;
-  check_plan(mix_first_back, dag);
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
+  const std::vector<bool> mix_first = problem.mixed_first(true);
   ByRelation by_relation(problem, problem.transposed);
 
   STD_TORCH_CHECK(int64_t(states.size()) == dag.last(), "states must hold ", dag.last(), " tensors");
@@ -335,7 +342,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     std::vector<Link> to_tails, mixed, mixed_dw, values;
     for (int64_t e = 0; e < dag.edges(); ++e) {
       const int64_t j = dag.tails[e];
-      if (dag.heads[e] == k && present[k] && !mix_first_back[e] && (grad[j] || need_w)) {
+      if (dag.heads[e] == k && present[k] && !mix_first[e] && (grad[j] || need_w)) {
         Link link = problem.link(e, false);
         if (grad[j]) {
           link.out = grad[j]->mutable_data_ptr();
@@ -349,7 +356,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
         Link link = problem.link(e, true);
         link.other = grad[dag.heads[e]]->const_data_ptr();
         if (need_values) values.push_back(link);
-        if (!mix_first_back[e]) continue;
+        if (!mix_first[e]) continue;
         if (grad[k]) mixed.push_back(link);
         add_dw(link, e, *grad[dag.heads[e]]);
         if (need_w) mixed_dw.push_back(link);
@@ -409,13 +416,13 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods, nullptr
 STABLE_TORCH_LIBRARY(tensus_tn, m) {
   m.def(
       "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
-      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
-      "int[] mix_first, int[] mix_first_back) -> Tensor[]");
+      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads) "
+      "-> Tensor[]");
   m.def(
       "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
       "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
-      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[] mix_first_back, "
-      "bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
+      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, bool need_h, bool need_w, "
+      "bool need_values) -> (Tensor, Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {
@@ -423,4 +430,9 @@ STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {
   m.impl("propagate_backward", TORCH_BOX(&propagate_backward));
 }
 
-extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() { return PyModule_Create(&module); }
+extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() {
+#ifndef _WIN32
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
+#endif
+  return PyModule_Create(&module);
+}

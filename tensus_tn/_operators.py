@@ -19,14 +19,13 @@ SCHEMAS = {
     "propagate": (
         "(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, "
         "Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
-        "int[] ranks, int[] tails, int[] heads, int[] mix_first, int[] mix_first_back) -> Tensor[]"
+        "int[] ranks, int[] tails, int[] heads) -> Tensor[]"
     ),
     "propagate_backward": (
         "(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
         "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, "
         "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, "
-        "int[] heads, int[] mix_first_back, bool need_h, bool need_w, bool need_values) "
-        "-> (Tensor, Tensor, Tensor)"
+        "int[] heads, bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)"
     ),
 }
 
@@ -40,7 +39,7 @@ _library.impl("propagate_backward", _reference.propagate_backward, "CompositeExp
 
 @torch.library.register_fake("tensus_tn::propagate", lib=_library)
 def _(h: Tensor, *rest: Any) -> list[Tensor]:
-    ranks = rest[8]
+    ranks, _, _ = rest[-3:]
     return [h.new_empty(h.shape[0], rank, h.shape[2]) for rank in ranks[1:]]
 
 
@@ -48,19 +47,20 @@ def _(h: Tensor, *rest: Any) -> list[Tensor]:
 def _(
     grads: list[Tensor], grad_nodes: list[int], h: Tensor, states: list[Tensor], w: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    forward, (need_h, need_w, need_values) = rest[6], rest[-3:]
+    *_, forward, _, _, _, _, need_h, need_w, need_values = rest
+    _, _, _, col = forward
     return (
         h.new_empty(h.shape[0] if need_h else 0, *h.shape[1:]),
         w.new_empty(w.shape[0] if need_w else 0),
-        w.new_empty(forward[3].shape[0] if need_values else 0),
+        w.new_empty(col.shape[0] if need_values else 0),
     )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    h, w, edge_val, *values, forward, backward, ranks, tails, heads, _, mix_first_back = inputs
+    h, w, edge_val, *values, forward, backward, ranks, tails, heads = inputs
     ctx.save_for_backward(h, w, edge_val, *values, *forward, *backward, *output)
     ctx.sizes = len(forward), len(backward)
-    ctx.dag = ranks, tails, heads, mix_first_back
+    ctx.dag = ranks, tails, heads
     ctx.set_materialize_grads(False)
 
 
@@ -94,7 +94,7 @@ def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, 
     )
     needed = (dh if need_h else None, dw if need_w else None, dvalues if need_values else None)
     no_lists = ([None] * num_forward, [None] * num_backward)
-    return (*needed, *[None] * 5, *no_lists, *[None] * 5)
+    return (*needed, *[None] * 5, *no_lists, *[None] * 3)
 
 
 def _no_second_derivative(ctx: Any, *grads: Any) -> None:

@@ -118,10 +118,8 @@ def propagate(
     ranks: Sequence[int],
     tails: Sequence[int],
     heads: Sequence[int],
-    mix_first: Sequence[int],
-    mix_first_back: Sequence[int],
 ) -> list[Tensor]:
-    """The states 1 .. K; one gather for every state, whatever the plan."""
+    """The states 1 .. K; one gather for every state."""
     with torch.autocast(h.device.type, enabled=False):
         graph = _Structure(*forward[:4], edge_val, seg_val)
         loops = _as_loops(loop, seg_loop, graph)
@@ -156,7 +154,6 @@ def propagate_backward(
     ranks: Sequence[int],
     tails: Sequence[int],
     heads: Sequence[int],
-    mix_first_back: Sequence[int],
     need_h: bool,
     need_w: bool,
     need_values: bool,

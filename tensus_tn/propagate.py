@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tensus_tn import _operators, config
-from tensus_tn._passes import PassCosts, passes
+from tensus_tn import _operators as _operators  # registers them
+from tensus_tn import config
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.relations import RelationGraph
 
@@ -103,7 +103,6 @@ def _run(
         config.warn_about_problem()
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else graph.to(sums)
-    costs = PassCosts(graph.num_nodes, graph.num_edges, graph.num_relations)
     forward, backward = graph.forward, graph.backward
     states: list[Tensor] = torch.ops.tensus_tn.propagate(
         h,
@@ -119,7 +118,6 @@ def _run(
         ranks,
         tails,
         heads,
-        *passes(costs, ranks, tails, heads),
     )
     return states
 
@@ -144,11 +142,11 @@ def _check_weights(
 ) -> None:
     if not isinstance(w, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(w).__name__}")
-    expected = (graph.num_relations, rows, "any" if columns is None else columns)
-    if w.dim() != 3 or any(
-        want not in ("any", got) for want, got in zip(expected, w.shape, strict=True)
-    ) or w.shape[2] < 1:
-        raise ValueError(f"{name} must have shape (C, P, Q) = {expected}, got {tuple(w.shape)}")
+    shape = tuple(w.shape)
+    fits = len(shape) == 3 and shape[:2] == (graph.num_relations, rows) and shape[2] >= 1
+    if not fits or (columns is not None and shape[2] != columns):
+        expected = (graph.num_relations, rows, "any" if columns is None else columns)
+        raise ValueError(f"{name} must have shape (C, P, Q) = {expected}, got {shape}")
     if not w.dtype.is_floating_point:
         raise TypeError(f"{name} must be a floating-point tensor, got {w.dtype}")
     if w.device != graph.device:

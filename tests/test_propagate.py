@@ -1,0 +1,719 @@
+"""propagate and propagate_dag against the dense formula, and everything torch asks of an operator."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tensus_tn import _operators, _reference, _segments, config
+from tensus_tn.dag import Dag
+from tensus_tn.propagate import propagate, propagate_dag
+from tensus_tn.relations import RelationGraph
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 2e-2}
+native = pytest.mark.skipif(config._C is None, reason="needs the compiled extension")
+
+
+# ---------------------------------------------------------------------------- the formula, densely
+
+
+def dense(graph):
+    matrices = [torch.from_numpy(a.toarray()).double() for a in graph.to_scipy().values()]
+    size = graph.num_nodes
+    return torch.stack(matrices) if matrices else torch.zeros(0, size, size, dtype=torch.float64)
+
+
+def formula(a, h, w):
+    return torch.einsum("imn,npf,ipq->mqf", a, h.double(), w.double())
+
+
+def dag_formula(a, dag, h, weights):
+    states = {dag.source: h.double()}
+    for k in dag.nodes[1:]:
+        into_k = [edge for edge in dag.edges if edge[1] == k]
+        states[k] = sum(formula(a, states[j], weights[j, k]) for j, _ in into_k)
+    return states
+
+
+def assert_close(got, want, dtype):
+    """Equal up to rounding, relative to the size of the largest entry."""
+    assert got.shape == want.shape
+    scale = want.abs().max().clamp_min(1e-30) if want.numel() else 1.0
+    error = (got.double() - want.double()).abs() / scale
+    assert (error <= TOLERANCE[dtype]).all(), f"relative error {error.max():.2e}"
+
+
+# ---------------------------------------------------------------------------- graphs
+
+
+def random_graph(nodes, edges, relations=3, *, seed=0, weighted=False, **options):
+    """A graph with `edges` random edges (duplicates are summed) over `relations` relations."""
+    rng = np.random.default_rng(seed)
+    matrices = {}
+    for i in range(relations):
+        count = edges // relations + (i < edges % relations)
+        row, col = rng.integers(0, max(nodes, 1), (2, count))
+        value = rng.random(count) + 0.1 if weighted else np.ones(count)
+        matrices[f"r{i}"] = sp.csr_array((value, (row, col)), shape=(nodes, nodes))
+    return RelationGraph.from_scipy(matrices, num_nodes=nodes, **options)
+
+
+GRAPHS = {
+    "plain": {},
+    "weighted": {"weighted": True},
+    "row normalised": {"normalize": "row"},
+    "as in DiffMG": {"normalize": "row", "self_loops": True, "identity": True, "zero": True},
+    "symmetric": {"normalize": "sym", "weighted": True, "identity": True},
+    "loops only": {"self_loops": True},
+}
+
+
+def random_weights(graph, p, q, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(graph.num_relations, p, q, generator=generator, dtype=dtype)
+
+
+def random_state(nodes, p, features, dtype=torch.float64, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(nodes, p, features, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def sum_dtype(dtype):
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+# ---------------------------------------------------------------------------- values and gradients
+
+
+def check_edge(graph, p, q, features, dtype):
+    """One edge: the value and the gradients of h and w against the dense formula."""
+    h = random_state(graph.num_nodes, p, features, dtype).requires_grad_()
+    w = random_weights(graph, p, q, dtype=sum_dtype(dtype)).requires_grad_()
+    h_ref, w_ref = (t.detach().double().requires_grad_() for t in (h, w))
+    out, want = propagate(graph, h, w), formula(dense(graph), h_ref, w_ref)
+    assert out.dtype == dtype
+    assert_close(out.detach(), want.detach(), dtype)
+    grad = random_state(graph.num_nodes, q, features, dtype, seed=2)
+    got = torch.autograd.grad(out, [h, w], grad)
+    for a, b in zip(got, torch.autograd.grad(want, [h_ref, w_ref], grad.double()), strict=True):
+        assert_close(a, b, dtype)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    nodes=st.integers(1, 40),
+    edges=st.integers(0, 150),
+    relations=st.integers(1, 6),
+    kind=st.sampled_from(list(GRAPHS)),
+    p=st.integers(1, 9),
+    q=st.integers(1, 9),
+    features=st.integers(1, 70),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    seed=st.integers(0, 99),
+)
+@example(1, 1, 1, "as in DiffMG", 1, 1, 1, torch.float32, 0)
+@example(30, 90, 3, "as in DiffMG", 4, 4, 64, torch.float32, 0)
+@example(30, 90, 3, "as in DiffMG", 1, 9, 64, torch.float32, 0)
+def test_formula(nodes, edges, relations, kind, p, q, features, dtype, seed):
+    options = {"dtype": sum_dtype(dtype), "seed": seed, **GRAPHS[kind]}
+    check_edge(random_graph(nodes, edges, relations, **options), p, q, features, dtype)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize(
+    ("nodes", "edges", "relations", "p", "q", "features"),
+    [
+        pytest.param(1, 0, 1, 2, 2, 8, id="one node"),
+        pytest.param(9, 0, 2, 2, 3, 8, id="no edges"),
+        pytest.param(9, 30, 1, 2, 3, 8, id="one relation"),
+        pytest.param(9, 900, 60, 3, 2, 8, id="60 relations"),
+        pytest.param(9, 30, 3, 2, 3, 1, id="F = 1"),
+        pytest.param(9, 30, 3, 2, 3, 257, id="F = 257"),
+        pytest.param(9, 30, 3, 1, 5, 16, id="P = 1"),
+        pytest.param(9, 30, 3, 5, 1, 16, id="Q = 1"),
+        pytest.param(9, 30, 3, 33, 1, 16, id="P = 33"),
+    ],
+)
+def test_degenerate(nodes, edges, relations, p, q, features, dtype):
+    graph = random_graph(
+        nodes, edges, relations, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"]
+    )
+    check_edge(graph, p, q, features, dtype)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 8), (5, 2, 0)])
+def test_nothing_to_do(shape):
+    graph = random_graph(shape[0], 3 * bool(shape[0]), identity=True)
+    h, w = torch.zeros(shape, requires_grad=True), torch.ones(4, 2, 3, requires_grad=True)
+    out = propagate(graph, h, w)
+    out.sum().backward()
+    assert out.shape == (shape[0], 3, shape[2])
+    assert h.grad.shape == h.shape
+    assert (w.grad == 0).all()
+
+
+def test_all_edges_on_one_row():
+    column = np.arange(2000) % 50
+    hub = sp.csr_array((np.ones(2000), (np.zeros(2000, int), column)), shape=(50, 50))
+    for matrix in (hub, hub.T):
+        graph = RelationGraph.from_scipy({"hub": matrix}, normalize="row")
+        check_edge(graph, 2, 3, 20, torch.float32)
+
+
+def test_only_identity_and_zero():
+    graph = RelationGraph.from_edge_index({}, 5, identity=True, zero=True)
+    h, w = random_state(5, 2, 4, torch.float32), torch.randn(2, 2, 3)
+    assert_close(propagate(graph, h, w), torch.einsum("npf,pq->nqf", h, w[0]), torch.float32)
+
+
+def test_int64_indices(monkeypatch):
+    monkeypatch.setattr(_segments, "INT32_LIMIT", 1)
+    graph = random_graph(30, 90, **GRAPHS["as in DiffMG"])
+    assert graph.index_dtype == torch.int64
+    check_edge(graph, 2, 3, 33, torch.float32)
+
+
+def test_noncontiguous_and_expanded():
+    graph = random_graph(12, 40, **GRAPHS["as in DiffMG"])
+    a = dense(graph)
+    h = torch.randn(8, 12, 3).permute(1, 2, 0)
+    w = torch.randn(2, 3, graph.num_relations).permute(2, 1, 0)
+    assert_close(propagate(graph, h, w), formula(a, h, w), torch.float32)
+    h = torch.randn(12, 1, 1).expand(12, 3, 8)
+    w = torch.randn(1, 1, 1).expand(graph.num_relations, 3, 2)
+    assert_close(propagate(graph, h, w), formula(a, h, w), torch.float32)
+    out = propagate(graph, h.clone().requires_grad_(), w)
+    (grad,) = torch.autograd.grad(out.sum(), [out.grad_fn.next_functions[0][0].variable])
+    want = formula(a.transpose(1, 2), torch.ones(12, 2, 8), w.transpose(1, 2))
+    assert_close(grad, want, torch.float32)
+
+
+# ---------------------------------------------------------------------------- whole DAGs
+
+
+@st.composite
+def dags(draw, most=5):
+    """Any DAG on up to `most` nodes with one source and one sink."""
+    last = draw(st.integers(1, most - 1))
+    edges = {(j, j + 1) for j in range(last)}
+    for j in range(last + 1):
+        for k in range(j + 2, last + 1):
+            if draw(st.booleans()):
+                edges.add((j, k))
+    for edge in sorted(edges):
+        rest = edges - {edge}
+        tails, heads = {j for j, _ in rest}, {k for _, k in rest}
+        if edge[0] in tails and edge[1] in heads and draw(st.booleans()):
+            edges = rest
+    return Dag(draw(st.permutations(sorted(edges))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dag=dags(),
+    kind=st.sampled_from(list(GRAPHS)),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    features=st.sampled_from([1, 5, 16, 40]),
+    edges=st.sampled_from([50, 1000]),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_dag(dag, kind, dtype, features, edges, seed, data):
+    """All states and gradients, whatever the ranks and the states that are used.
+
+    With many edges and unequal ranks many DAG edges are mixed first, with few edges hardly any.
+    """
+    graph = random_graph(15, edges, dtype=sum_dtype(dtype), seed=seed, **GRAPHS[kind])
+    a = dense(graph)
+    rank = {node: data.draw(st.integers(1, 5)) for node in dag.nodes}
+    weights = {
+        (j, k): random_weights(graph, rank[j], rank[k], i, sum_dtype(dtype)).requires_grad_()
+        for i, (j, k) in enumerate(dag.edges)
+    }
+    h = random_state(15, rank[dag.source], features, dtype).requires_grad_()
+    used = data.draw(st.sets(st.sampled_from(dag.nodes[1:]), min_size=1))
+
+    states = propagate_dag(graph, dag, h, weights, return_states=True)
+    h_ref = h.detach().double().requires_grad_()
+    wanted = dag_formula(a, dag, h_ref, weights)
+    grads = {k: random_state(15, rank[k], features, dtype, seed=i) for i, k in enumerate(used)}
+    got = torch.autograd.grad([states[k] for k in used], [h, *weights.values()], grads.values(),
+                              allow_unused=True, materialize_grads=True)  # fmt: skip
+    want = torch.autograd.grad([wanted[k] for k in used], [h_ref, *weights.values()],
+                               [g.double() for g in grads.values()],
+                               allow_unused=True, materialize_grads=True)  # fmt: skip
+    for node in dag.nodes:
+        assert_close(states[node].detach(), wanted[node].detach(), dtype)
+    for x, y in zip(got, want, strict=True):
+        assert_close(x, y, dtype)
+
+
+def test_dag_interface():
+    graph = random_graph(10, 30, identity=True)
+    dag = Dag([("x", "a"), ("a", "y"), ("x", "y")])
+    weights = {
+        ("x", "a"): torch.randn(4, 1, 3),
+        ("a", "y"): torch.randn(4, 3, 2),
+        ("x", "y"): torch.randn(4, 1, 2),
+    }
+    h = torch.randn(10, 7)
+    states = propagate_dag(graph, dag, h, weights, return_states=True)
+    assert {node: tuple(s.shape) for node, s in states.items()} == {
+        "x": (10, 1, 7), "a": (10, 3, 7), "y": (10, 2, 7)}  # fmt: skip
+    assert torch.equal(propagate_dag(graph, dag, h, weights), states["y"])
+    by_hand = propagate(graph, states["a"], weights["a", "y"]) + propagate(
+        graph, states["x"], weights["x", "y"]
+    )
+    assert_close(states["y"], by_hand, torch.float32)
+
+
+# ---------------------------------------------------------------------------- edge values
+
+
+@pytest.mark.parametrize("edges", [40, 1000])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_gradient_of_edge_values(dtype, edges):
+    graph = random_graph(12, edges, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"])
+    values = (torch.rand(graph.num_edges, dtype=sum_dtype(dtype)) + 0.1).requires_grad_()
+    dag, rank = Dag.complete(2), [2, 5, 1]
+    weights = {(j, k): random_weights(graph, rank[j], rank[k], 3 * j + k) for j, k in dag.edges}
+    h = random_state(12, 2, 9, dtype)
+    grad = random_state(12, 1, 9, dtype, seed=5)
+    learned = graph.with_values(values)
+    out = propagate_dag(learned, dag, h, weights)
+    (got,) = torch.autograd.grad(out, [values], grad)
+
+    forward = learned.forward
+    seg = forward.edge_seg()
+    at = (forward.seg_rel[seg].long(), forward.seg_row()[seg], forward.col.long())
+    frozen = graph.with_values(torch.zeros_like(values).detach())
+    reference = values.detach().double().requires_grad_()
+    a = dense(frozen).index_put(at, reference, accumulate=True)
+    want = dag_formula(a, dag, h, weights)[dag.sink]
+    assert_close(out.detach(), want.detach(), dtype)
+    assert_close(got, torch.autograd.grad(want, [reference], grad.double())[0], dtype)
+
+
+# ---------------------------------------------------------------------------- what torch asks of an operator
+
+
+def small_problem(kind="as in DiffMG", dtype=torch.float64, p=2, q=3, features=5):
+    graph = random_graph(7, 20, 2, dtype=dtype, **GRAPHS[kind])
+    h = random_state(7, p, features, dtype).requires_grad_()
+    w = random_weights(graph, p, q, dtype=dtype).requires_grad_()
+    return graph, h, w
+
+
+@pytest.mark.parametrize("kind", list(GRAPHS))
+def test_gradcheck(kind):
+    graph, h, w = small_problem(kind)
+    values = graph.values().clone().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda h, w, v: propagate(graph.with_values(v), h, w), (h, w, values)
+    )
+    dag = Dag.complete(2)
+    weights = [random_weights(graph, 2, 2, i).requires_grad_() for i in range(3)]
+    assert torch.autograd.gradcheck(
+        lambda h, *w: propagate_dag(graph, dag, h, dict(zip(dag.edges, w, strict=True))),
+        (h, *weights),
+    )
+
+
+def test_double_backward_is_refused():
+    graph, h, w = small_problem()
+    (grad,) = torch.autograd.grad(propagate(graph, h, w).square().sum(), [h], create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        grad.sum().backward()
+
+
+class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+    """Keeps the arguments with which our operators are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "tensus_tn":
+            self.calls[func] = args
+        return func(*args, **(kwargs or {}))
+
+
+def operator_calls(graph, h, w):
+    with Recorder() as recorder:
+        propagate(graph, h, w).square().sum().backward()
+    return {str(op): (op, args) for op, args in recorder.calls.items()}
+
+
+@pytest.mark.parametrize("kind", ["weighted", "as in DiffMG"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_opcheck(kind, dtype):
+    graph = random_graph(7, 20, 2, **GRAPHS[kind])
+    values = graph.values().clone().requires_grad_()
+    h = random_state(7, 2, 5, dtype).requires_grad_()
+    w = random_weights(graph, 2, 3, dtype=torch.float32).requires_grad_()
+    calls = operator_calls(graph.with_values(values), h, w)
+    assert set(calls) == {"tensus_tn.propagate.default", "tensus_tn.propagate_backward.default"}
+    op, args = calls["tensus_tn.propagate.default"]
+    torch.library.opcheck(op, (h, w.reshape(-1), values, *args[3:]))
+    op, args = calls["tensus_tn.propagate_backward.default"]
+    torch.library.opcheck(op, tree_detach(args))
+
+
+def tree_detach(args):
+    return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, args)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(dynamic):
+    graph, h, w = small_problem(dtype=torch.float32)
+    dag = Dag.complete(2)
+
+    def loss(h, w):
+        state = propagate(graph, h.sin(), w)
+        weights = {(0, 1): w[:, :1], (1, 2): w.transpose(1, 2)[:, :, :1], (0, 2): w[:, :1, :1]}
+        return (propagate_dag(graph, dag, state.sum(1), weights) * 2).cos().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic)
+    for features in (5, 9):
+        h = random_state(7, 2, features, torch.float32).requires_grad_()
+        got, want = (torch.autograd.grad(f(h, w), [h, w]) for f in (compiled, loss))
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_export():
+    class Layer(torch.nn.Module):
+        def __init__(self, graph, w):
+            super().__init__()
+            self.graph, self.w = graph, torch.nn.Parameter(w.detach())
+
+        def forward(self, h):
+            return propagate(self.graph, h, self.w.softmax(0)).relu()
+
+    graph, h, w = small_problem(dtype=torch.float32)
+    layer = Layer(graph, w)
+    exported = torch.export.export(layer, (h.detach(),))
+    assert "tensus_tn.propagate" in exported.graph_module.code
+    torch.testing.assert_close(exported.module()(h), layer(h))
+
+
+def test_autocast():
+    """h keeps its type, whatever it is; the weights and the sums stay float32."""
+    graph, h, w = small_problem(dtype=torch.float32)
+    plain = propagate(graph, h, w)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(propagate(graph, h, w), plain)
+        half = torch.nn.functional.linear(h, torch.eye(5))
+        out = propagate(graph, half, w)
+        args = [t.float() for t in (h, w)]
+    assert half.dtype == out.dtype == torch.bfloat16
+    assert_close(out.detach(), formula(dense(graph), half, args[1]).detach(), torch.bfloat16)
+    out.float().sum().backward()
+    assert h.grad.dtype == w.grad.dtype == torch.float32
+
+
+def test_no_grad_and_partial_gradients():
+    graph, h, w = small_problem()
+    with torch.no_grad():
+        assert not propagate(graph, h, w).requires_grad
+    full = torch.autograd.grad(propagate(graph, h, w).square().sum(), [h, w])
+    only_h = torch.autograd.grad(propagate(graph, h, w.detach()).square().sum(), [h])
+    only_w = torch.autograd.grad(propagate(graph, h.detach(), w).square().sum(), [w])
+    assert torch.equal(full[0], only_h[0])
+    assert torch.equal(full[1], only_w[0])
+
+
+def test_only_the_states_are_saved():
+    graph = random_graph(50, 400, **GRAPHS["as in DiffMG"])
+    structure = {t.data_ptr() for s in (graph.forward, graph.backward)
+                 for t in vars(s).values() if t is not None} | {graph.loop.data_ptr()}  # fmt: skip
+    dag = Dag.complete(3)
+    weights = {e: torch.randn(graph.num_relations, 2, 2, requires_grad=True) for e in dag.edges}
+    h = torch.randn(50, 2, 16, requires_grad=True)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        propagate_dag(graph, dag, h, weights)
+    new = [t for t in saved if t.data_ptr() not in structure]
+    assert sorted(t.numel() for t in new) == [6 * graph.num_relations * 4] + [h.numel()] * 4
+
+
+# ---------------------------------------------------------------------------- threads and processes
+
+
+def sizable_problem(rank=(1, 2, 3, 1)):
+    """Large enough for many chunks and for states beyond the arena's threshold."""
+    graph = random_graph(3000, 60_000, **GRAPHS["as in DiffMG"])
+    dag = Dag.complete(3)
+    weights = {(j, k): random_weights(graph, rank[j], rank[k], j + 5 * k, torch.float32).requires_grad_()
+               for j, k in dag.edges}  # fmt: skip
+    h = random_state(3000, rank[0], 64, torch.float32).requires_grad_()
+    return graph, dag, h, weights, random_state(3000, rank[-1], 64, torch.float32, seed=3)
+
+
+def run_problem(graph, dag, h, weights, grad):
+    out = propagate_dag(graph, dag, h, weights)
+    return [out.detach(), *torch.autograd.grad(out, [h, *weights.values()], grad)]
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@native
+@pytest.mark.parametrize("rank", [(1, 2, 3, 1), (1, 9, 9, 1)], ids=["gathered", "mixed first"])
+def test_same_bits_for_any_number_of_threads(threads, rank):
+    problem = sizable_problem(rank)
+    results = []
+    for count in (1, 2, 3, 8, 2):
+        threads(count)
+        results.append(run_problem(*problem))
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
+def test_several_python_threads_at_once():
+    problem = sizable_problem()
+    want = run_problem(*problem)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: run_problem(*problem), range(8)):
+            assert all(map(torch.equal, want, got))
+
+
+def in_child(connection, problem):
+    # numpy takes the sums: torch's own parallel loops would wait for threads that a fork left behind.
+    connection.send([t.numpy().sum(dtype=np.float64) for t in run_problem(*problem)])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_child_processes(method):
+    problem = sizable_problem()
+    want = [t.numpy().sum(dtype=np.float64) for t in run_problem(*problem)]
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads, on purpose
+        child = context.Process(target=in_child, args=(theirs, problem))
+        child.start()
+    try:
+        assert ours.poll(60), "the child did not answer"
+        assert ours.recv() == want
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_memory_is_not_shared_between_live_results():
+    graph, dag, h, weights, _ = sizable_problem()
+    with torch.no_grad():
+        first = propagate_dag(graph, dag, h, weights, return_states=True)
+        kept = {node: state.clone() for node, state in first.items()}
+        for scale in (2.0, 3.0):
+            propagate_dag(graph, dag, h * scale, weights)
+    assert all(torch.equal(first[node], kept[node]) for node in dag.nodes)
+
+
+# ---------------------------------------------------------------------------- backends
+
+
+@native
+@pytest.mark.parametrize("isa", [name for name, runs in config._C.isas().items() if runs] if config._C else [])
+def test_every_instruction_set(isa):
+    best = config._C.isa()
+    try:
+        config._C.use_isa(isa)
+        assert config._C.isa() == isa
+        for dtype in TOLERANCE:
+            graph = random_graph(40, 200, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"])
+            for p, q, features in [(2, 2, 64), (4, 8, 33), (3, 1, 7)]:
+                check_edge(graph, p, q, features, dtype)
+    finally:
+        config._C.use_isa(best)
+
+
+@native
+def test_unknown_instruction_set():
+    with pytest.raises(ValueError, match="'mmx' is not built"):
+        config._C.use_isa("mmx")
+    with pytest.raises(TypeError):
+        config._C.use_isa(3)
+
+
+def test_schemas_agree():
+    for name, schema in _operators.SCHEMAS.items():
+        op = getattr(torch.ops.tensus_tn, name).default
+        assert str(op._schema) == f"tensus_tn::{name}{schema}"
+
+
+@native
+@pytest.mark.parametrize("kind", list(GRAPHS))
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_plain_pytorch_gives_the_same(kind, dtype):
+    graph = random_graph(20, 80, dtype=sum_dtype(dtype), **GRAPHS[kind])
+    values = graph.values().clone().requires_grad_()
+    h = random_state(20, 2, 9, dtype).requires_grad_()
+    w = random_weights(graph, 2, 3, dtype=sum_dtype(dtype)).requires_grad_()
+    calls = operator_calls(graph.with_values(values), h, w)
+    for name in _operators.SCHEMAS:
+        op, args = calls[f"tensus_tn.{name}.default"]
+        args = tree_detach(args)
+        for a, b in zip(op(*args), getattr(_reference, name)(*args), strict=True):
+            assert_close(a, b, dtype)
+
+
+REFERENCE_SCRIPT = """
+import torch, warnings
+from tensus_tn.relations import RelationGraph
+from tensus_tn.propagate import propagate
+warnings.simplefilter("error")
+from tensus_tn.config import show_config
+assert show_config()["backend"] == "reference"
+index = torch.tensor([[0, 1, 2], [1, 2, 2]])
+graph = RelationGraph.from_edge_index({"A": index}, 3, identity=True)
+h = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
+w = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)
+v = torch.rand(3, dtype=torch.float64, requires_grad=True)
+assert torch.autograd.gradcheck(lambda h, w, v: propagate(graph.with_values(v), h, w), (h, w, v))
+compiled = torch.compile(lambda h, w: propagate(graph.to(torch.float64), h, w), fullgraph=True, backend="eager")
+assert torch.allclose(compiled(h, w), propagate(graph, h, w))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    assert torch.equal(propagate(graph, h.float(), w.float()), propagate(graph, h.float(), w.float()))
+    assert propagate(graph, h.float(), w.float()).dtype == torch.float32
+print("fine")
+"""
+
+
+def test_forced_reference_backend():
+    environment = {**os.environ, "TENSUS_BACKEND": "reference"}
+    run = subprocess.run([sys.executable, "-c", REFERENCE_SCRIPT], env=environment, text=True,
+                         capture_output=True, timeout=300)  # fmt: skip
+    assert run.stdout.endswith("fine\n"), run.stderr
+
+
+# ---------------------------------------------------------------------------- bad input
+
+
+def test_errors_name_the_culprit():
+    graph = random_graph(5, 10, identity=True)  # 4 relations
+    h, w = torch.randn(5, 2, 3), torch.randn(4, 2, 3)
+    for bad_h, error, text in [
+        (torch.randn(6, 2, 3), ValueError, r"N = 5, got \(6, 2, 3\)"),
+        (torch.randn(5, 3), ValueError, r"shape \(N, P, F\)"),
+        (torch.randn(5, 0, 3), ValueError, r"got \(5, 0, 3\)"),
+        (h.half(), TypeError, "float32, float64 or bfloat16, got torch.float16"),
+        (h.long(), TypeError, "got torch.int64"),
+        (h.numpy(), TypeError, "must be a tensor, got ndarray"),
+        (h.to("meta"), ValueError, "h is on meta, the graph is on cpu"),
+    ]:
+        with pytest.raises(error, match=text):
+            propagate(graph, bad_h, w)
+    for bad_w, error, text in [
+        (torch.randn(3, 2, 3), ValueError, r"\(4, 2, 'any'\), got \(3, 2, 3\)"),
+        (torch.randn(4, 1, 3), ValueError, r"got \(4, 1, 3\)"),
+        (torch.randn(4, 2), ValueError, r"got \(4, 2\)"),
+        (torch.randn(4, 2, 0), ValueError, r"got \(4, 2, 0\)"),
+        (w.long(), TypeError, "floating-point tensor, got torch.int64"),
+        (None, TypeError, "must be a tensor, got NoneType"),
+        (w.to("meta"), ValueError, "w is on meta"),
+    ]:
+        with pytest.raises(error, match=text):
+            propagate(graph, h, bad_w)
+    with pytest.raises(TypeError, match="must be a RelationGraph, got dict"):
+        propagate({}, h, w)
+
+
+def test_dag_errors_name_the_culprit():
+    graph, dag, h = random_graph(5, 10), Dag.path(2), torch.randn(5, 3)
+    first, second = torch.randn(3, 1, 2), torch.randn(3, 2, 1)
+    for weights, text in [
+        ({(0, 1): first}, r"no weights for the edges \[\(1, 2\)\]"),
+        ({(0, 1): first, (1, 2): second, (0, 2): first}, r"does not have: \[\(0, 2\)\]"),
+        ({(0, 1): first, (1, 2): first}, r"weights\[\(1, 2\)\] must have shape .* \(3, 2, 'any'\)"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            propagate_dag(graph, dag, h, weights)
+
+
+def corrupt(value, rng):
+    """A likely disaster in the place of a sound argument."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, list) and value and isinstance(value[0], int):
+        bad = list(value)
+        bad[rng.randrange(len(bad))] = rng.choice([-1, 0, 1, 2, 7, 2**31, 2**40, -(2**40), 2**62])
+        return rng.choice([bad, bad[:-1], [*bad, 1], []])
+    if isinstance(value, list):
+        if not value or rng.random() < 0.3:
+            return rng.choice([value[:-1], [*value, torch.zeros(3)], []])
+        at = rng.randrange(len(value))
+        return [*value[:at], corrupt(value[at], rng), *value[at + 1 :]]
+    if value is None:
+        return rng.choice([torch.zeros(3), torch.zeros(0), torch.zeros(2, 2)])
+    choice = rng.randrange(8)
+    if choice == 0:
+        return value[: value.shape[0] // 2]
+    if choice == 1:
+        return torch.cat([value, value])
+    if choice == 2:
+        return value.unsqueeze(0)
+    if choice == 3:
+        return value.to(rng.choice([torch.int32, torch.int64, torch.float64, torch.float16, torch.bool]))
+    if choice == 4:
+        return torch.stack([value, value], -1)[..., 0]
+    if choice == 5:
+        return value.to("meta")
+    bad = value.clone()
+    if bad.numel():
+        at = rng.randrange(bad.numel())
+        bad.view(-1)[at] = rng.choice([-1, 1, 5, 127, 2**31 - 1, -(2**31)])
+    return bad
+
+
+FUZZ_SCRIPT = """
+import random, sys
+sys.path.insert(0, {tests!r})
+import torch
+from test_propagate import GRAPHS, corrupt, operator_calls, random_graph, random_state, random_weights, tree_detach
+rng = random.Random({seed})
+refused = ran = 0
+for kind in GRAPHS:
+    graph = random_graph(9, 30, 2, **GRAPHS[kind])
+    graph = graph.with_values(graph.values().clone().requires_grad_())
+    h, w = random_state(9, 2, 5, torch.float32), random_weights(graph, 2, 3, dtype=torch.float32)
+    calls = operator_calls(graph, h.requires_grad_(), w.requires_grad_())
+    for op, args in calls.values():
+        args = tree_detach(args)
+        for _ in range(600):
+            bad = list(args)
+            for _ in range(rng.choice([1, 1, 2])):
+                at = rng.randrange(len(bad))
+                bad[at] = corrupt(bad[at], rng)
+            try:
+                op(*bad)
+                ran += 1
+            except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError):
+                refused += 1
+print("refused", refused, "ran", ran)
+"""
+
+
+@native
+def test_inconsistent_tensors_never_crash():
+    """In a child, so that a crash is a failure here and not the end of the run."""
+    script = FUZZ_SCRIPT.format(tests=os.path.dirname(__file__), seed=random.Random(3).random())
+    run = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert int(run.stdout.split()[1]) > 3000, run.stdout
