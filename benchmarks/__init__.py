@@ -1,1 +1,1 @@
-"""Benchmarks against other libraries: ``python -m benchmarks.tensor``, ``python -m benchmarks.propagate``."""
+"""Benchmarks against other libraries: ``python -m benchmarks.tensor`` and ``.propagate``."""
