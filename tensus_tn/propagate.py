@@ -34,8 +34,8 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
         >>> propagate(g, h, w).flatten()
         tensor([10.5000,  3.5000])
     """
-    _check_features(graph, h, "h", "(N, P, F)")
-    _check_weights(graph, w, "w", h.shape[1], None)
+    _check_features(graph, h, "(N, P, F)")
+    _check_weights(graph, w, h.shape[1])
     ranks = [h.shape[1], w.shape[2]]
     return _run(graph, h, w.reshape(-1), ranks, [0], [1])[0]
 
@@ -75,7 +75,7 @@ def propagate_dag(
         tensor([ 2., 10.])
     """
     source = h.unsqueeze(1) if h.dim() == 2 else h
-    _check_features(graph, source, "h", "(N, d, F) or (N, F)")
+    _check_features(graph, source, "(N, d, F) or (N, F)")
     number = {node: k for k, node in enumerate(dag.nodes)}
     ranks = _ranks(graph, dag, source.shape[1], weights)
     states = _run(
@@ -122,35 +122,38 @@ def _run(
     return states
 
 
-def _check_features(graph: RelationGraph, h: Tensor, name: str, shape: str) -> None:
+def _check_features(graph: RelationGraph, h: Tensor, shape: str) -> None:
     if not isinstance(graph, RelationGraph):
         raise TypeError(f"graph must be a RelationGraph, got {type(graph).__name__}")
     if not isinstance(h, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(h).__name__}")
+        raise TypeError(f"h must be a tensor, got {type(h).__name__}")
     if h.dim() != 3 or h.shape[0] != graph.num_nodes or h.shape[1] < 1:
         raise ValueError(
-            f"{name} must have shape {shape} with N = {graph.num_nodes}, got {tuple(h.shape)}"
+            f"h must have shape {shape} with N = {graph.num_nodes}, got {tuple(h.shape)}"
         )
     if h.dtype not in _DTYPES:
-        raise TypeError(f"{name} must be float32, float64 or bfloat16, got {h.dtype}")
+        raise TypeError(f"h must be float32, float64 or bfloat16, got {h.dtype}")
     if h.device != graph.device:
-        raise ValueError(f"{name} is on {h.device}, the graph is on {graph.device}")
+        raise ValueError(f"h is on {h.device}, the graph is on {graph.device}")
 
 
 def _check_weights(
-    graph: RelationGraph, w: Tensor, name: str, rows: int, columns: int | None
+    graph: RelationGraph, w: Tensor, rows: int, columns: int | None = None, edge: Edge | None = None
 ) -> None:
+    def name() -> str:
+        return "w" if edge is None else f"weights[{edge!r}]"
+
     if not isinstance(w, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(w).__name__}")
+        raise TypeError(f"{name()} must be a tensor, got {type(w).__name__}")
     shape = tuple(w.shape)
     fits = len(shape) == 3 and shape[:2] == (graph.num_relations, rows) and shape[2] >= 1
     if not fits or (columns is not None and shape[2] != columns):
         expected = (graph.num_relations, rows, "any" if columns is None else columns)
-        raise ValueError(f"{name} must have shape (C, P, Q) = {expected}, got {shape}")
+        raise ValueError(f"{name()} must have shape (C, P, Q) = {expected}, got {shape}")
     if not w.dtype.is_floating_point:
-        raise TypeError(f"{name} must be a floating-point tensor, got {w.dtype}")
+        raise TypeError(f"{name()} must be a floating-point tensor, got {w.dtype}")
     if w.device != graph.device:
-        raise ValueError(f"{name} is on {w.device}, the graph is on {graph.device}")
+        raise ValueError(f"{name()} is on {w.device}, the graph is on {graph.device}")
 
 
 def _ranks(
@@ -166,6 +169,6 @@ def _ranks(
     position = {node: k for k, node in enumerate(dag.nodes)}
     for edge in sorted(dag.edges, key=lambda e: position[e[0]]):
         tail, head = edge
-        _check_weights(graph, weights[edge], f"weights[{edge!r}]", rank[tail], rank.get(head))
+        _check_weights(graph, weights[edge], rank[tail], rank.get(head), edge)
         rank[head] = weights[edge].shape[2]
     return [rank[node] for node in dag.nodes]
