@@ -1,0 +1,1 @@
+"""The fused propagation against its peers: `python -m benchmarks.propagate --help`."""

@@ -1,0 +1,211 @@
+"""One case (graph, DAG, rank, width): every peer is checked, then timed beside this library."""
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.propagate import roof
+from benchmarks.propagate.graphs import Problem
+from benchmarks.propagate.peers import (
+    OURS,
+    Peer,
+    UnsupportedError,
+    Weights,
+    make_run,
+    run_dag,
+    scipy_engine,
+    stacked,
+)
+from benchmarks.timing import measure
+from tensus_tn.dag import Dag
+
+ROUNDS = {"least_rounds": 3, "most_rounds": 25}
+TOLERANCE = 2e-5  # of float32 results, relative to the largest entry of the float64 ones
+
+
+def inputs(problem: Problem, dag: Dag, rank: int, features: int) -> tuple[Tensor, Weights, Tensor]:
+    """A state, weights that sum to 1 over the relations and tails, and a gradient of the result."""
+    generator = torch.Generator().manual_seed(0)
+    h, grad = (
+        torch.randn(problem.graph.num_nodes, rank, features, generator=generator) for _ in "hg"
+    )
+    size = (problem.graph.num_relations, rank, rank)
+    weights = {
+        edge: (torch.randn(size, generator=generator).softmax(0) / rank).requires_grad_()
+        for edge in dag.edges
+    }
+    return h.requires_grad_(), weights, grad
+
+
+def results(run: Callable, h: Tensor, weights: Weights, grad: Tensor) -> dict[str, Tensor]:
+    """The sink's state and the gradients of h and of all weights."""
+    y = run(h, weights)
+    dh, *dw = torch.autograd.grad(y, [h, *weights.values()], grad)
+    return {"y": y.detach(), "dh": dh, "dw": torch.stack(dw)}
+
+
+def expected(problem: Problem, dag: Dag, h: Tensor, weights: Weights, grad: Tensor):
+    """The same in float64 by scipy, as the judge of all."""
+    step = stacked(scipy_engine)(problem)
+    doubles = {e: w.detach().double().requires_grad_() for e, w in weights.items()}
+    h = h.detach().double().requires_grad_()
+    return results(lambda h, w: run_dag(dag, "tail", step, h, w), h, doubles, grad.double())
+
+
+def errors(actual: dict[str, Tensor], right: dict[str, Tensor]) -> dict[str, float]:
+    return {
+        key: float((actual[key] - right[key]).abs().max() / right[key].abs().max()) for key in right
+    }
+
+
+def run_case(
+    problem: Problem,
+    peers: Iterable[Peer],
+    *,
+    edges: int = 4,
+    rank: int = 2,
+    features: int = 64,
+    seconds: float = 2.0,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Time every peer in turn with this library: forward, and forward and backward.
+
+    `edges` is the number of steps of a complete DAG; 1 is a single propagate.
+    """
+    dag = Dag.complete(edges)
+    h, weights, grad = inputs(problem, dag, rank, features)
+    right = expected(problem, dag, h, weights, grad)
+    graph = problem.graph
+    case: dict[str, Any] = {
+        "graph": problem.name,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "relations": graph.num_relations,
+        "segments": graph.num_segments,
+        "dag": f"complete, K = {edges}, {len(dag.edges)} edges",
+        "rank": rank,
+        "features": features,
+        "threads": torch.get_num_threads(),
+        "peers": {},
+        "traffic": roof.traffic(problem, dag, rank, features),
+    }
+    ours = make_run(None, problem, dag)
+    case["peers"][OURS] = {
+        "library": OURS,
+        "errors": _checked(OURS, ours, h, weights, grad, right),
+        **memory(ours, h, weights, grad),
+    }
+    for peer in peers:
+        try:
+            run = make_run(peer, problem, dag)
+        except UnsupportedError as reason:
+            case["peers"][peer.title] = {"library": peer.library, "absent": str(reason)}
+            continue
+        row = {
+            "library": peer.library,
+            "errors": _checked(peer.title, run, h, weights, grad, right),
+            **memory(run, h, weights, grad),
+            **_pair(ours, run, h, weights, grad, seconds),
+        }
+        case["peers"][peer.title] = row
+        say(
+            f"{problem.name:>20}  {peer.title:50}"
+            + "".join(f"{row[way]['ratio']:9.1f} x" for way in ("forward", "both"))
+        )
+    _summarise_ours(case)
+    moving = roof.loops(problem, dag, rank, features)
+    if moving:
+        with torch.no_grad():
+            calls = {OURS: lambda: ours(h, weights), **moving}
+            times = measure(calls, seconds=seconds, **ROUNDS)
+        case["roof"] = {name: asdict(timing) for name, timing in times.items()}
+    return case
+
+
+def _checked(title, run, h, weights, grad, right) -> dict[str, float]:
+    found = errors(results(run, h, weights, grad), right)
+    if not max(found.values()) < TOLERANCE:
+        raise AssertionError(f"{title} computes something else: relative errors {found}")
+    return found
+
+
+def _pair(ours, run, h, weights, grad, seconds) -> dict[str, Any]:
+    """Both ways of both, interleaved, and the ratios of the medians."""
+    out = {}
+    for way in ("forward", "both"):
+        calls = {
+            name: (lambda f=f: _forward(f, h, weights))
+            if way == "forward"
+            else (lambda f=f: results(f, h, weights, grad))
+            for name, f in (("ours", ours), ("peer", run))
+        }
+        times = measure(calls, seconds=seconds, **ROUNDS)
+        out[way] = {
+            **asdict(times["peer"]),
+            "ours": asdict(times["ours"]),
+            "ratio": times["peer"].median / times["ours"].median,
+        }
+    return out
+
+
+def _forward(run, h, weights) -> Tensor:
+    with torch.no_grad():
+        return run(h, weights)
+
+
+def _summarise_ours(case: dict[str, Any]) -> None:
+    """Our own time: the median over the pairs, with the extremes of their quartiles."""
+    rows = [row for row in case["peers"].values() if "forward" in row]
+    for way in ("forward", "both") if rows else ():
+        mine = [row[way]["ours"] for row in rows]
+        case["peers"][OURS][way] = {
+            "median": median(t["median"] for t in mine),
+            "low": median(t["low"] for t in mine),
+            "high": median(t["high"] for t in mine),
+            "rounds": sum(t["rounds"] for t in mine),
+            "ratio": 1.0,
+        }
+
+
+def memory(run, h: Tensor, weights: Weights, grad: Tensor) -> dict[str, float | None]:
+    """MB saved for backward, and the rise of the resident memory in forward and backward."""
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point() and tensor.layout == torch.strided:  # not the graph itself
+            storage = tensor.untyped_storage()
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = run(h, weights)
+    for given in (h, *weights.values()):
+        saved.pop(given.untyped_storage().data_ptr(), None)
+    del y
+    before = _reset_peak()
+    results(run, h, weights, grad)
+    peak = None if before is None else (_status("VmHWM") - before) / 1e6
+    return {"saved_mb": sum(saved.values()) / 1e6, "peak_mb": peak}
+
+
+def _reset_peak() -> float | None:
+    """Give freed memory back, restart the count of the peak (Linux), and say where it stands."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        return _status("VmRSS")
+    except (OSError, AttributeError):
+        return None
+
+
+def _status(key: str) -> float:
+    with open("/proc/self/status") as lines:
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith(key))
