@@ -3,7 +3,9 @@
 from tensus_tn._version import __version__
 from tensus_tn.cache import set_plan_cache_size
 from tensus_tn.dag import Dag
+from tensus_tn.decompose import decompose
+from tensus_tn.report import Report
 from tensus_tn.search import TopK
 from tensus_tn.tensor import DagTensor
 
-__all__ = ["Dag", "DagTensor", "TopK", "__version__", "set_plan_cache_size"]
+__all__ = ["Dag", "DagTensor", "Report", "TopK", "__version__", "decompose", "set_plan_cache_size"]

@@ -1,0 +1,136 @@
+"""Ways down a sum of squares: one core at a time, all of them at once, or along the gradient.
+
+The fits of :func:`~tensus_tn.decompose` and :func:`~tensus_tn.complete` differ only in the residual
+``model - data``, whose norm they minimise over the cores. It is linear in each core.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Cores = list[Tensor]  # with the indices of ``structure.terms``
+Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their error
+
+# Alternating sweeps go on while one lowers the error by this share. Then come steps on all cores at
+# once, which do not crawl through narrow valleys, unless their matrix would be too large.
+_WORTHWHILE = 0.05
+_MOST_PARAMETERS = 2000
+
+
+class LeastSquares(ABC):
+    """A residual that is linear in each core, for data of norm one."""
+
+    @abstractmethod
+    def residual(self, cores: Cores) -> Tensor:
+        """The model less the data; differentiable."""
+
+    @abstractmethod
+    def solve(self, cores: Cores, edge: int) -> Tensor:
+        """The core of one edge that minimises the residual, the others given."""
+
+    @abstractmethod
+    def curvature(self, cores: Cores) -> Tensor:
+        """``J^T J`` of shape ``(P, P)``, with ``J`` the derivative of the residual by all cores."""
+
+    def error(self, cores: Cores) -> float:
+        """The norm of the residual: the relative error, as the data have norm one."""
+        return float(self.residual(cores).norm())
+
+    def gradient(self, cores: Cores) -> Tensor:
+        """The derivative ``J^T r`` of half the squared error by all cores, ``(P,)``."""
+        leaves = [core.detach().requires_grad_() for core in cores]
+        with torch.enable_grad():
+            loss = self.residual(leaves).square().sum() / 2
+        return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, leaves)])
+
+
+def alternate(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+    """Solve for one core after the other; later, for all at once."""
+    few = sum(core.numel() for core in cores) <= _MOST_PARAMETERS
+    slow = False
+    while not (few and slow):
+        cores, before = equalize(cores), error
+        for edge in range(len(cores)):
+            cores[edge] = problem.solve(cores, edge)
+        error = problem.error(cores)
+        slow = error > (1 - _WORTHWHILE) * before
+        yield cores, error
+    yield from _join(problem, cores, error)
+
+
+def _join(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+    """Gauss-Newton steps on all cores, damped as far as needed to go down (Levenberg-Marquardt)."""
+    damping = 1e-3
+    while True:
+        cores = equalize(cores)
+        gradient, curvature = problem.gradient(cores), problem.curvature(cores)
+        scale = float(curvature.diagonal().max())
+        trial, trial_error = cores, inf
+        while not trial_error < error:
+            damping *= 4
+            if damping > 1e4:
+                return
+            damped = curvature + damping * scale * torch.eye(len(gradient)).to(curvature)
+            factor, failed = torch.linalg.cholesky_ex(damped)
+            if not failed:
+                step = torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+                trial = _subtract(cores, step)
+                trial_error = problem.error(trial)
+        cores, error, damping = trial, trial_error, max(damping / 32, 1e-16)
+        yield cores, error
+
+
+def follow_gradient(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+    """L-BFGS; ten steps count as a sweep."""
+    leaves = [core.detach().requires_grad_() for core in cores]
+    optimizer = torch.optim.LBFGS(
+        leaves,
+        max_iter=10,
+        history_size=30,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = problem.residual(leaves).square().sum() / 2
+        value.backward()
+        return value
+
+    while True:
+        with torch.enable_grad():
+            optimizer.step(loss)
+        cores = [core.detach().clone() for core in leaves]
+        yield cores, problem.error(cores)
+
+
+def _subtract(cores: Cores, step: Tensor) -> Cores:
+    parts = step.split([core.numel() for core in cores])
+    return [core - part.view_as(core) for core, part in zip(cores, parts, strict=True)]
+
+
+def equalize(cores: Cores) -> Cores:
+    """The same tensor from cores of equal norms, so that one damping suits all of them."""
+    norms = torch.stack([core.norm() for core in cores])
+    scales = torch.nan_to_num(
+        norms.log().mean().exp() / norms
+    )  # a zero core makes all of them zero
+    return [core * scale for core, scale in zip(cores, scales, strict=True)]
+
+
+def pseudo_inverse(gram: Tensor) -> Tensor:
+    """The inverse of Gram matrices ``(..., R, R)``; zero for what the data do not determine."""
+    inverse: Tensor = torch.linalg.pinv(gram, hermitian=True, rtol=1e-14)
+    return inverse
+
+
+def others(items: Sequence[Any], edge: int, none: Any) -> list[Any]:
+    """All but one of the items; with nothing left, the neutral element."""
+    return [item for e, item in enumerate(items) if e != edge] or [none]
