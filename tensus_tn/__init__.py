@@ -2,10 +2,23 @@
 
 from tensus_tn._version import __version__
 from tensus_tn.cache import set_plan_cache_size
+from tensus_tn.completion import complete
 from tensus_tn.dag import Dag
 from tensus_tn.decompose import decompose
-from tensus_tn.report import Report
+from tensus_tn.em import fit_em
+from tensus_tn.report import LikelihoodReport, Report
 from tensus_tn.search import TopK
 from tensus_tn.tensor import DagTensor
 
-__all__ = ["Dag", "DagTensor", "Report", "TopK", "__version__", "decompose", "set_plan_cache_size"]
+__all__ = [
+    "Dag",
+    "DagTensor",
+    "LikelihoodReport",
+    "Report",
+    "TopK",
+    "__version__",
+    "complete",
+    "decompose",
+    "fit_em",
+    "set_plan_cache_size",
+]
