@@ -2,10 +2,10 @@
 
 A plan is lowered once to a list of small functions, one a step. Two forms of a pairwise step exist:
 
-- a matrix product, where the semiring is sum-product and nothing but the contraction is asked for;
-- a broadcast product followed by a reduction, for all else. With a batch index this is the fast form:
-  the batch is stored last, so every operation runs along contiguous memory, while a batched matrix
-  product of many tiny matrices would not.
+- a matrix product (matmul or einsum), where the semiring is sum-product and the operands are large;
+- a broadcast product followed by a reduction, for all else. It costs less to call, and with a batch
+  index it is the fast form at any size: the batch is stored last, so every operation runs along
+  contiguous memory, while a batched matrix product of many tiny matrices would not.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ Operands = Sequence[Tensor]
 Program = Callable[[Operands], Tensor]
 Dims = tuple[int, ...]
 
+_SMALL = 4096  # elements of a product, below which einsum costs more to call than it saves
+
 
 @dataclass(frozen=True)
 class Semiring:
@@ -45,7 +47,7 @@ MAX_PRODUCT = Semiring("max-product", torch.mul, torch.amax, torch.maximum)
 
 def lower(plan: Plan, semiring: Semiring) -> Program:
     """Turn the steps of ``plan`` into torch operations; slices are an outer loop over them."""
-    run = partial(_run_steps, [_lower_step(step, plan.batch, semiring) for step in plan.steps])
+    run = partial(_run_steps, [_lower_step(step, plan, semiring) for step in plan.steps])
     return _slice_loop(plan, semiring, run) if plan.sliced else run
 
 
@@ -84,13 +86,16 @@ def _take(x: Tensor, indices: Dims, sliced: Dims, values: Dims) -> Tensor:
     return x
 
 
-def _lower_step(step: Step, batch: int | None, semiring: Semiring) -> _Instruction:
+def _lower_step(step: Step, plan: Plan, semiring: Semiring) -> _Instruction:
+    terms = (step.left_indices, step.right_indices, step.output)
     if step.right is None:
-        return _lower_single(step.left_indices, step.output, semiring), step.left, None
-    if semiring.has_matmul and batch not in step.union:
-        compute = _lower_product(step.left_indices, step.right_indices, step.output)
+        compute = _lower_single(step.left_indices, step.output, semiring)
+    elif semiring.has_matmul and _is_matmul(*terms):
+        compute = _lower_matmul(*terms)
+    elif semiring.has_matmul and plan.batch not in step.union and plan.size(step.union) > _SMALL:
+        compute = _lower_einsum(*terms)
     else:
-        compute = _lower_broadcast(step.left_indices, step.right_indices, step.output, semiring)
+        compute = _lower_broadcast(*terms, semiring)
     return compute, step.left, step.right
 
 
@@ -106,24 +111,18 @@ def _lower_single(indices: Dims, output: Dims, semiring: Semiring) -> Callable[[
     return single
 
 
-def _lower_product(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
-    """A contraction of two operands over ordinary numbers: matmul where it fits, else einsum."""
+def _is_matmul(left: Dims, right: Dims, output: Dims) -> bool:
+    """Whether ``x @ y`` of vectors or matrices, transposed or not, is all there is to do."""
     shared, summed = set(left) & set(right), (set(left) | set(right)) - set(output)
-    if len(left) <= 2 and len(right) <= 2 and len(shared) == 1 and shared == summed:
-        return _lower_matmul(left, right, output, *summed)
-    letter = {i: chr(ord("a") + n) for n, i in enumerate(dict.fromkeys(left + right))}
-    terms = ("".join(letter[i] for i in indices) for indices in (left, right, output))
-    return partial(torch.einsum, "{},{}->{}".format(*terms))
+    return len(left) <= 2 and len(right) <= 2 and len(shared) == 1 and shared == summed
 
 
-def _lower_matmul(
-    left: Dims, right: Dims, output: Dims, summed: int
-) -> Callable[[Tensor, Tensor], Tensor]:
+def _lower_matmul(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
     """``x @ y`` with the transposes that bring the summed index to the middle."""
-    if output and output[-1] in left and len(output) == 2:  # swap, so that the left index is first
-        swapped = _lower_matmul(right, left, output, summed)
+    if len(output) == 2 and output[0] in right:  # swap, so that the left index comes first
+        swapped = _lower_matmul(right, left, output)
         return lambda x, y: swapped(y, x)
-    turn_left, turn_right = left[-1] != summed, right[0] != summed
+    turn_left, turn_right = left[-1] in output, right[0] in output
     if turn_left and turn_right:
         return lambda x, y: x.t() @ y.t()
     if turn_left:
@@ -131,6 +130,12 @@ def _lower_matmul(
     if turn_right:
         return lambda x, y: x @ y.t()
     return torch.matmul
+
+
+def _lower_einsum(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
+    letter = {i: chr(ord("a") + n) for n, i in enumerate(dict.fromkeys(left + right))}
+    terms = ("".join(letter[i] for i in indices) for indices in (left, right, output))
+    return partial(torch.einsum, "{},{}->{}".format(*terms))
 
 
 def _lower_broadcast(

@@ -120,17 +120,18 @@ class Plan:
         pairs = (step for step in self.steps if step.right is not None)
         return max((len(step.union - free) for step in pairs), default=1) - 1
 
-    def _size(self, indices: Iterable[int]) -> int:
+    def size(self, indices: Iterable[int]) -> int:
+        """The number of elements of a tensor with these indices."""
         return prod(1 if i in self.sliced else self.sizes[i] for i in indices)
 
     def _flops(self, step: Step) -> int:
         summed = bool(step.union - set(step.output))
-        return self._size(step.union) * ((step.right is not None) + summed)
+        return self.size(step.union) * ((step.right is not None) + summed)
 
     def _allocated(self, step: Step) -> int:
         # A step with a batch multiplies by broadcasting before it sums (see execute.py).
         broadcast = step.right is not None and self.batch in step.union
-        return self._size(step.union if broadcast else step.output)
+        return self.size(step.union if broadcast else step.output)
 
     def __str__(self) -> str:
         letter = _letters(self)
@@ -362,7 +363,7 @@ def _sliced(plan: Plan, limit: int) -> Plan:
         step = max(plan.steps, key=plan._allocated)
         spared = {*plan.output, *plan.sliced, plan.batch}
         choices = [i for i in step.union - spared if plan.sizes[i] > 1]
-        if not choices or plan._size(plan.output) > limit:
+        if not choices or plan.size(plan.output) > limit:
             raise ValueError(
                 f"the contraction {plan.equation} needs a tensor of {plan.largest:,} entries, above "
                 f"the limit of {limit:,}, and no summed index is left to slice; raise memory_limit"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, prod
+from math import exp, isnan, prod
 from typing import cast
 
 import torch
@@ -67,7 +67,7 @@ class Queries(ABC):
     @property
     def shape(self) -> torch.Size:
         """The number of choices along each axis."""
-        return torch.Size(self.structure.choices[e] for e in self.structure.free)
+        return torch.Size(self.structure.shape)
 
     @property
     def ndim(self) -> int:
@@ -112,12 +112,14 @@ class Queries(ABC):
     def _evaluate(self, index: Index, semiring: Semiring) -> Tensor:
         operands = self.operands(log=semiring is LOG_SUM_EXP)
         if isinstance(index, Tensor) and index.ndim != 1:
-            rows = check_rows(index, self.shape)
+            rows = check_rows(index, self.structure.shape)
             plan = cast(TablePlan, self._fetch("entries", batch=rows.shape[0]))
             value = plan(operands, rows, semiring=semiring)
             value = value.reshape(index.shape[:-1])
         else:
-            for e, choice in zip(self.structure.free, check_entry(index, self.shape), strict=True):
+            for e, choice in zip(
+                self.structure.free, check_entry(index, self.structure.shape), strict=True
+            ):
                 operands[e] = operands[e][choice]
             value = cast(Plan, self._fetch("entry"))(*operands, semiring=semiring)
         return self._check_nan(value)
@@ -226,7 +228,7 @@ class Queries(ABC):
         Example:
             >>> from tensus_tn import Dag, DagTensor
             >>> t = DagTensor(Dag.path(3), choices=4, rank=2, init_scale=0.0)
-            >>> round(float(t.entropy()), 4) == round(3 * torch.log(torch.tensor(4.0)).item(), 4)
+            >>> round(t.entropy().item(), 4) == round(3 * torch.log(torch.tensor(4.0)).item(), 4)
             True
         """
         self._need_distribution("entropy")
@@ -376,6 +378,6 @@ class Queries(ABC):
         """Pass a result on, unless it is NaN because a parameter is."""
         if torch.compiler.is_compiling() or is_mapped(value):
             return value
-        if bool(value.isnan().any()):
+        if isnan(value.item()) if value.ndim == 0 else bool(value.isnan().any()):
             self.check_finite()
         return value

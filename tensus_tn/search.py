@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tensus_tn.queries import Queries
 
 _BEAM = 64  # prefixes kept at each depth for the first guess
-_BATCH = 256  # prefixes expanded at once
+_BATCH = 1024  # prefixes expanded at once
 _LOG_DOMAIN = 500.0  # above this log of the number of entries, they may underflow float64
 
 Prefix = tuple[int, ...]

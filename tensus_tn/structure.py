@@ -29,7 +29,9 @@ class Structure:
         free: The edges, by number, that are axes of the tensor.
         sizes: The size of every index: ranks, then choices.
         terms: The indices of each operand: the choice, unless it is fixed, then the ranks.
+        shape: The number of choices of each free edge.
         operand_shapes: The shape of each core without the ends that have no rank of their own.
+        squeezed: The edges, by number, whose cores have such an end.
         log_states: The logarithm of the number of states of all ranks.
     """
 
@@ -44,20 +46,24 @@ class Structure:
     free: Indices = field(init=False, repr=False, compare=False)
     sizes: Indices = field(init=False, repr=False, compare=False)
     terms: tuple[Indices, ...] = field(init=False, repr=False, compare=False)
+    shape: Indices = field(init=False, repr=False, compare=False)
     operand_shapes: tuple[Indices, ...] = field(init=False, repr=False, compare=False)
+    squeezed: Indices = field(init=False, repr=False, compare=False)
     log_states: float = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        edges = range(len(self.choices))
         cores = list(enumerate(self.core_ranks))
+        free = tuple(e for e, _ in cores if e not in self.fixed)
         derived = {
-            "free": tuple(e for e in edges if e not in self.fixed),
+            "free": free,
+            "shape": tuple(self.choices[e] for e in free),
             "sizes": self.ranks + self.choices,
             "terms": tuple(r if e in self.fixed else (self.choice(e), *r) for e, r in cores),
             "operand_shapes": tuple(
                 (self.choices[e], *(self.ranks[i] for i in r)) for e, r in cores
             ),
+            "squeezed": tuple(e for e, r in cores if len(r) < 2),
             "log_states": sum(map(log, self.ranks)),
             "_hash": hash(
                 (self.dag, self.choices, self.ranks, self.core_ranks, self.normalized, self.fixed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from math import exp
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from tensus_tn import resize
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.plan import Optimize
 from tensus_tn.queries import Choice, Index, Queries
@@ -57,7 +59,7 @@ class DagTensor(nn.Module, Queries):
         >>> t = DagTensor(Dag([(0, 1), (1, 2), (0, 2)]), choices=["AP", "PA", "I"], rank=2)
         >>> t.shape, t.ndim, t.num_parameters
         (torch.Size([3, 3, 3]), 3, 15)
-        >>> round(float(t.to_dense().sum()), 4)
+        >>> round(t.to_dense().sum().item(), 4)
         1.0
         >>> t.condition({(0, 1): "PA"}).marginal([(1, 2)]).shape
         torch.Size([3])
@@ -95,6 +97,117 @@ class DagTensor(nn.Module, Queries):
             self.register_parameter(f"core_{e}", nn.Parameter(core))
         self.reset_parameters(generator)
 
+    @classmethod
+    def tensor_train(cls, shape: Sequence[int], rank: Rank, **settings: Any) -> DagTensor:
+        """A tensor train with free cores: a network over a path.
+
+        Args:
+            shape: The sizes of the axes.
+            rank: A number, or a mapping from the inner nodes ``1 .. M - 1``.
+            settings: As for :class:`DagTensor`.
+
+        Example:
+            >>> DagTensor.tensor_train((4, 5, 6), rank=3).cores()[1, 2].shape
+            torch.Size([5, 3, 3])
+        """
+        dag = Dag.path(len(shape))
+        choices = dict(zip(dag.edges, shape, strict=True))
+        return cls(dag, choices, rank, **{"parametrization": "free", **settings})
+
+    @classmethod
+    def cp(cls, shape: Sequence[int], rank: int, **settings: Any) -> DagTensor:
+        """A CP decomposition with free cores: a path whose nodes share one rank index.
+
+        Example:
+            >>> DagTensor.cp((4, 5, 6), rank=3).num_parameters
+            45
+        """
+        return cls.tensor_train(shape, rank, **{"ties": "global", **settings})
+
+    @classmethod
+    def rank_one(cls, shape: Sequence[int], **settings: Any) -> DagTensor:
+        """An outer product of vectors: what GTN and DiffMG use (eq. 6, with softmax cores).
+
+        Example:
+            >>> DagTensor.rank_one((4, 5, 6), parametrization="softmax").num_parameters
+            15
+        """
+        return cls.tensor_train(shape, 1, **settings)
+
+    @classmethod
+    def from_tt(cls, cores: Sequence[Tensor]) -> DagTensor:
+        """A network over a path from tensor-train cores ``(r, n, r')`` as TensorLy has them.
+
+        Example:
+            >>> t = DagTensor.from_tt([torch.ones(1, 4, 2), torch.ones(2, 5, 1)])
+            >>> t[3, 4].item()
+            2.0
+        """
+        ends = [1, *(core.shape[-1] for core in cores)]
+        for k, core in enumerate(cores):
+            if (
+                core.ndim != 3
+                or core.shape[0] != ends[k]
+                or (k == len(cores) - 1 and ends[-1] != 1)
+            ):
+                shapes = [tuple(core.shape) for core in cores]
+                raise ValueError(f"core {k} does not fit a tensor train (r, n, r'): {shapes}")
+        shape, ranks = [core.shape[1] for core in cores], dict(enumerate(ends[1:-1], 1))
+        tensor = cls.tensor_train(shape, ranks or 1, dtype=cores[0].dtype, device=cores[0].device)
+        return tensor._filled([core.movedim(1, 0) for core in cores])
+
+    def to_tt(self) -> list[Tensor]:
+        """The cores ``(r, n, r')`` of a tensor train as TensorLy has them; for a path only.
+
+        Example:
+            >>> [tuple(core.shape) for core in DagTensor.tensor_train((4, 5, 6), rank=3).to_tt()]
+            [(1, 4, 3), (3, 5, 3), (3, 6, 1)]
+        """
+        path = tuple(zip(self.dag.nodes, self.dag.nodes[1:], strict=False))
+        if self.dag.edges != path or self.ties != "node":
+            raise ValueError(
+                f"only a path whose nodes have their own ranks is a tensor train: {self}"
+            )
+        first, *rest = (core.movedim(0, 1) for core in self.cores().values())
+        return [first * self._scale, *rest]
+
+    @classmethod
+    def from_cp(cls, weights: Tensor | None, factors: Sequence[Tensor]) -> DagTensor:
+        """A network from CP weights ``(d,)`` and factors ``(n, d)`` as TensorLy has them.
+
+        Example:
+            >>> DagTensor.from_cp(None, [torch.ones(4, 3), torch.ones(5, 3)])[0, 0].item()
+            3.0
+        """
+        shapes = [tuple(factor.shape) for factor in factors]
+        if len(shapes) < 2 or any(len(s) != 2 or s[1] != shapes[0][1] for s in shapes):
+            raise ValueError(f"expected two or more factors (n, d) with one d, got {shapes}")
+        first, *rest = factors
+        if weights is not None:
+            first = first * weights
+        settings = {"dtype": first.dtype, "device": first.device}
+        return cls.cp([s[0] for s in shapes], shapes[0][1], **settings)._filled([first, *rest])
+
+    def to_cp(self) -> tuple[Tensor, list[Tensor]]:
+        """The weights ``(d,)`` and factors ``(n, d)`` of a CP decomposition as TensorLy has them.
+
+        Raises:
+            ValueError: Unless there is only one rank index (``ties="global"``), or all ranks are 1.
+
+        Example:
+            >>> weights, factors = DagTensor.cp((4, 5), rank=3).to_cp()
+            >>> weights.shape, [tuple(factor.shape) for factor in factors]
+            (torch.Size([3]), [(4, 3), (5, 3)])
+        """
+        if len(self.structure.ranks) > 1 and set(self.structure.ranks) != {1}:
+            raise ValueError(f"only a network with one rank index, or of rank 1, is CP: {self}")
+        rank = max(self.structure.ranks, default=1)
+        cores = self.cores().values()
+        weights = torch.full(
+            (rank,), self._scale, dtype=self.dtype, device=next(iter(cores)).device
+        )
+        return weights, [core.flatten(1).expand(-1, rank) for core in cores]
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial values.
 
@@ -102,14 +215,10 @@ class DagTensor(nn.Module, Queries):
             >>> t = DagTensor(Dag.path(2), choices=3, rank=2)
             >>> t.reset_parameters(torch.Generator().manual_seed(0))
         """
-        scale = self.init_scale
+        scale, num_cores = self.init_scale, len(self.structure.terms)
         if not self.structure.normalized:
-            # An entry is a sum of Z products of M cores: this gives it the standard deviation asked.
-            num_cores = len(self.structure.terms)
-            scale = (
-                scale ** (1 / num_cores)
-                * torch.tensor(-self.structure.log_states).div(2 * num_cores).exp().item()
-            )
+            # An entry is a sum of Z products of M cores: so it gets the standard deviation asked for.
+            scale = scale ** (1 / num_cores) * exp(-self.structure.log_states / (2 * num_cores))
         for core in self.parameters():
             nn.init.normal_(core, std=scale, generator=generator)
 
@@ -126,7 +235,8 @@ class DagTensor(nn.Module, Queries):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the cores."""
-        return next(self.parameters()).dtype
+        first: Tensor = self._parameters["core_0"]  # type: ignore[assignment]
+        return first.dtype
 
     @property
     def num_parameters(self) -> int:
@@ -152,11 +262,13 @@ class DagTensor(nn.Module, Queries):
 
     def operands(self, *, log: bool = False) -> list[Tensor]:
         """One tensor for each edge, with the indices of ``structure.terms``."""
-        raw = self._parameters.values()
+        operands: list[Tensor] = list(self._parameters.values())  # type: ignore[arg-type]
         if self.structure.normalized:
             normalize = torch.log_softmax if log else torch.softmax
-            raw = [normalize(logits, dim=0) for logits in raw]
-        return [x.reshape(s) for x, s in zip(raw, self.structure.operand_shapes, strict=True)]
+            operands = [normalize(logits, dim=0) for logits in operands]
+        for e in self.structure.squeezed:
+            operands[e] = operands[e].reshape(self.structure.operand_shapes[e])
+        return operands
 
     def condition(self, choices: Mapping[Edge, Choice]) -> Conditional:
         """Fix the choices of some edges, by number or name; what is left is a tensor of the others.
@@ -170,6 +282,75 @@ class DagTensor(nn.Module, Queries):
             (((0, 1), (1, 2)), torch.Size([3, 3]))
         """
         return Conditional(self, self._fixed_choices(choices))
+
+    def grow(
+        self, rank: Rank, *, noise: float = 0.0, generator: torch.Generator | None = None
+    ) -> DagTensor:
+        """The same function with higher ranks: every rank state becomes several copies of itself.
+
+        Training can so start small. With softmax cores a new rank is a multiple of the old one.
+
+        Args:
+            rank: The new rank of the inner nodes: a number or a mapping.
+            noise: The standard deviation of noise on the new parameters, so that copies can part.
+            generator: For the noise.
+
+        Example:
+            >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
+            >>> bool(torch.allclose(t.grow(4).to_dense(), t.to_dense()))
+            True
+        """
+        tensor = self._resized(rank, resize.grow)
+        with torch.no_grad():
+            for core in tensor.parameters() if noise else ():
+                core += noise * torch.randn(
+                    core.shape, generator=generator, dtype=core.dtype, device=core.device
+                )
+        return tensor
+
+    def shrink(self, rank: Rank) -> DagTensor:
+        """Lower ranks by merging the states that are most alike; undoes :meth:`grow` exactly.
+
+        Example:
+            >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
+            >>> bool(torch.allclose(t.grow(6).shrink(2).to_dense(), t.to_dense()))
+            True
+        """
+        return self._resized(rank, resize.shrink)
+
+    @torch.no_grad()
+    def _resized(self, rank: Rank, change: Callable[..., list[Tensor]]) -> DagTensor:
+        choices = dict(zip(self.dag.edges, self.structure.choices, strict=True))
+        tensor = DagTensor(
+            self.dag,
+            choices | self.choice_names,
+            rank,
+            parametrization=self.parametrization,
+            ties=self.ties,
+            init_scale=self.init_scale,
+            dtype=self.dtype,
+            device=next(self.parameters()).device,
+            optimize=self.optimize,
+            memory_limit=self.memory_limit,
+        )
+        structure, cores = self.structure, self.operands()
+        for index, size in enumerate(tensor.structure.ranks):
+            cores = change(structure, cores, index, size)
+        if self.structure.normalized:
+            cores = [core.log() for core in cores]
+        return tensor._filled(cores)
+
+    @torch.no_grad()
+    def _filled(self, cores: Sequence[Tensor]) -> DagTensor:
+        """This tensor, with its parameters set to these values."""
+        for parameter, core in zip(self.parameters(), cores, strict=True):
+            parameter.copy_(core.reshape(parameter.shape))
+        return self
+
+    @property
+    def _scale(self) -> float:
+        """The factor ``1 / Z``."""
+        return exp(-self.structure.log_states) if self.structure.normalized else 1.0
 
     def extra_repr(self) -> str:
         """What ``repr`` shows."""
