@@ -101,9 +101,10 @@ def _real(file: str) -> tuple[dict[str, torch.Tensor], int]:
 
 
 def _random(num_nodes: int, num_edges: int, relations: int) -> dict[str, torch.Tensor]:
+    """About as many edges as asked for: no duplicates and no self-loops, as in the real graphs."""
     generator = torch.Generator().manual_seed(0)
     index = torch.randint(num_nodes, (relations, 2, num_edges // relations), generator=generator)
-    return {f"r{i}": edges for i, edges in enumerate(index)}
+    return {f"r{i}": e[:, e[0] != e[1]].unique(dim=1) for i, e in enumerate(index)}
 
 
 def _index(sender: np.ndarray, receiver: np.ndarray) -> torch.Tensor:

@@ -68,7 +68,7 @@ def run_case(
     problem: Problem,
     peers: Iterable[Peer],
     *,
-    edges: int = 4,
+    steps: int = 4,
     rank: int = 2,
     features: int = 64,
     seconds: float = 2.0,
@@ -76,9 +76,10 @@ def run_case(
 ) -> dict[str, Any]:
     """Time every peer in turn with this library: forward, and forward and backward.
 
-    `edges` is the number of steps of a complete DAG; 1 is a single propagate.
+    `steps` is K of a complete DAG; 1 is a single propagate.
     """
-    dag = Dag.complete(edges)
+    gc.freeze()  # what lives now needs no visit of the collector between rounds
+    dag = Dag.complete(steps)
     h, weights, grad = inputs(problem, dag, rank, features)
     right = expected(problem, dag, h, weights, grad)
     graph = problem.graph
@@ -88,7 +89,7 @@ def run_case(
         "edges": graph.num_edges,
         "relations": graph.num_relations,
         "segments": graph.num_segments,
-        "dag": f"complete, K = {edges}, {len(dag.edges)} edges",
+        "dag": f"complete, K = {steps}, {len(dag.edges)} edges",
         "rank": rank,
         "features": features,
         "threads": torch.get_num_threads(),
@@ -192,6 +193,16 @@ def memory(run, h: Tensor, weights: Weights, grad: Tensor) -> dict[str, float | 
     results(run, h, weights, grad)
     peak = None if before is None else (_status("VmHWM") - before) / 1e6
     return {"saved_mb": sum(saved.values()) / 1e6, "peak_mb": peak}
+
+
+def keep_freed_memory() -> None:
+    """Make malloc reuse memory rather than return it: fresh pages would cost peers the most."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+    except (OSError, AttributeError):
+        print("This is not glibc: its malloc is used as it is.")
 
 
 def _reset_peak() -> float | None:
