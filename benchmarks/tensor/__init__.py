@@ -1,0 +1,1 @@
+"""Entries, sums, plans, decompositions against other libraries: `python -m benchmarks.tensor`."""
