@@ -216,18 +216,18 @@ class ByRelation {
 
   void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links) {
     if (links.empty()) return;
-    if (!mixed_) prepare();
-    const int64_t numbers = problem_.nodes * rank * problem_.features;
-    if (mixed_->numel() < numbers)
-      mixed_ = new_state(problem_.w, problem_.nodes, rank, problem_.features);
+    if (rel_ptr_.empty()) prepare();
+    const Tensor mixed = workspace(rank), sums = workspace(problem_.real == Real::bf16 ? rank : 0);
     kernels().mix_gather(problem_.real, {g_, problem_.loops, rel_ptr_.data(), order_.data(), order_row_.data(),
                                          y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(),
-                                         int64_t(links.size()), mixed_->mutable_data_ptr(), torch_team});
+                                         int64_t(links.size()), mixed.mutable_data_ptr(), sums.mutable_data_ptr(),
+                                         torch_team});
   }
 
  private:
+  Tensor workspace(int64_t rank) const { return new_state(problem_.w, problem_.nodes, rank, problem_.features); }
+
   void prepare() {
-    mixed_ = new_state(problem_.w, 0, 1, 1);
     rel_ptr_.assign(g_.relations + 1, 0);
     for (int64_t s = 0; s < g_.segments; ++s) ++rel_ptr_[g_.seg_rel[s] + 1];
     std::partial_sum(rel_ptr_.begin(), rel_ptr_.end(), rel_ptr_.begin());
@@ -248,7 +248,6 @@ class ByRelation {
   const Problem& problem_;
   const Segments& g_;
   Ints rel_ptr_, order_, order_row_;
-  MaybeTensor mixed_;
 };
 
 // ---------------------------------------------------------------------------------------------- forward

@@ -477,10 +477,12 @@ template <class T, class I> class GatherMixPass {
 // For a narrow y and wide links: the states are mixed first, a relation at a time, and the narrow result is gathered.
 template <class T, class I> class MixGatherPass {
   using A = Sum<T>;
+  static constexpr bool kRounded = sizeof(T) < sizeof(A);
 
  public:
   explicit MixGatherPass(const MixGather& job)
-      : job_(job), g_(job.graph), diagonal_(job.loops, job.graph.relations), width_(job.rank * job.features) {
+      : job_(job), g_(job.graph), diagonal_(job.loops, job.graph.relations), width_(job.rank * job.features),
+        sums_((A*)(kRounded ? job.sums : job.y)) {
     for (int64_t l = 0; l < job.link_count; ++l) {
       matrices_ += job.links[l].step;
       widest_ += job.links[l].rank * job.features;
@@ -494,36 +496,40 @@ template <class T, class I> class MixGatherPass {
       mix_relation(i);
       gather_relation(i);
     }
+    if (kRounded) round();
   }
 
  private:
   // out (+)= sum over the links of their matrix times their state at node n.
-  template <class O, class MatrixOf>
-  TENSUS_INLINE void mix_node(int64_t n, O* out, bool accumulate, A* buffer, const MatrixOf& matrix_of) const {
+  template <class MatrixOf>
+  TENSUS_INLINE void mix_node(int64_t n, A* out, bool accumulate, A* buffer, const MatrixOf& matrix_of) const {
     for (int64_t l = 0, offset = 0; l < job_.link_count; offset += job_.links[l++].step) {
       const Link& link = job_.links[l];
       const int64_t size = link.rank * job_.features;
       const A* block = as_sums((const T*)link.other + n * size, size, buffer);
       const A* matrix = matrix_of(link, offset);
-      mix<O, A>({&block, &matrix, 1, link.rank, link.far, link.near}, job_.rank, job_.features, out,
+      mix<A, A>({&block, &matrix, 1, link.rank, link.far, link.near}, job_.rank, job_.features, out,
                 accumulate || l > 0);
     }
   }
 
-  // y (+)= the share of the self-loops.
+  // The sums begin with the share of the self-loops, on top of y where that is to be kept.
   void mix_diagonal() const {
-    T* y = (T*)job_.y;
     share(job_.team, blocks(g_.nodes), [&](const auto& next) {
       Scratch<A> base(matrices_), matrix(matrices_), buffer(widest_);
       for (int64_t l = 0, offset = 0; diagonal_ && l < job_.link_count; offset += job_.links[l++].step)
         diagonal_.base((const A*)job_.links[l].w, job_.links[l].step, &base[offset]);
       each(next, g_.nodes, [&](int64_t n) {
+        A* sums = sums_ + n * width_;
+        const T* y = (const T*)job_.y + n * width_;
+        if (kRounded || !job_.accumulate)
+          for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
+            store<L>(sums + t, job_.accumulate ? load<L>(y + t) : Pack<A, L>{});
+          });
         if (diagonal_)
-          mix_node(n, y + n * width_, job_.accumulate, buffer.get(), [&](const Link& link, int64_t offset) {
+          mix_node(n, sums, true, buffer.get(), [&](const Link& link, int64_t offset) {
             return diagonal_.matrix(n, (const A*)link.w, link.step, &base[offset], &matrix[offset]);
           });
-        else if (!job_.accumulate)
-          for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(y + n * width_ + t, Pack<A, L>{}); });
       });
     });
   }
@@ -541,12 +547,22 @@ template <class T, class I> class MixGatherPass {
   void gather_relation(int64_t i) const {
     const int64_t begin = job_.rel_ptr[i], count = job_.rel_ptr[i + 1] - begin;
     share(job_.team, blocks(count), [&](const auto& next) {
-      Scratch<A> sums(width_);
+      Scratch<A> segment(width_);
       each(next, count, [&](int64_t k) {
-        gather_segment<A, I>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, sums.get());
-        T* y = (T*)job_.y + job_.order_row[begin + k] * width_;
+        gather_segment<A, I>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, segment.get());
+        A* sums = sums_ + job_.order_row[begin + k] * width_;
         for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
-          store<L>(y + t, load<L>(y + t) + load<L>(sums.get() + t));
+          store<L>(sums + t, load<L>(sums + t) + load<L>(segment.get() + t));
+        });
+      });
+    });
+  }
+
+  void round() const {
+    share(job_.team, blocks(g_.nodes), [&](const auto& next) {
+      each(next, g_.nodes, [&](int64_t n) {
+        for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
+          store<L>((T*)job_.y + n * width_ + t, load<L>(sums_ + n * width_ + t));
         });
       });
     });
@@ -556,6 +572,7 @@ template <class T, class I> class MixGatherPass {
   const Rows<A, I> g_;
   const Diagonal<A, I> diagonal_;
   const int64_t width_;
+  A* const sums_;
   int64_t matrices_ = 0, widest_ = 0;
 };
 

@@ -75,6 +75,7 @@ struct MixGather {
   const Link* links;  // here p belongs to the far state `other` and q to y, so `near` is the stride of q
   int64_t link_count;
   void* mixed;  // workspace for (N, rank, F) sums: one relation at a time
+  void* sums;   // the same again: y before it is rounded, where sums are wider than the storage; else not used
   Team team;
 };
 

@@ -1,0 +1,327 @@
+// The kernels by themselves, against loops that spell out their definitions; run under sanitizers by
+// test_sanitizers.py. Every array is a heap block of its exact size, so that a read past the end is seen.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "../../csrc/cpu/arena.h"
+#include "../../csrc/cpu/kernels.h"
+#include "../../csrc/passes.h"
+
+using namespace tensus;
+
+namespace {
+
+int failures = 0;
+
+#define CHECK(condition, ...)                                        \
+  do {                                                               \
+    if (!(condition)) {                                              \
+      std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);    \
+      std::printf(__VA_ARGS__);                                      \
+      std::printf("\n");                                             \
+      ++failures;                                                    \
+    }                                                                \
+  } while (false)
+
+std::mt19937 generator(7);
+
+int64_t below(int64_t n) { return int64_t(generator() % uint64_t(n)); }
+
+double normal() { return std::normal_distribution<double>()(generator); }
+
+void alone(Work work, void* context) { work(context); }
+
+void three_threads(Work work, void* context) {
+  std::thread second(work, context), third(work, context);
+  work(context);
+  second.join();
+  third.join();
+}
+
+// ------------------------------------------------------------------------------------------ storage types
+
+struct Half {
+  uint16_t bits;
+};
+
+double get(float x) { return x; }
+double get(double x) { return x; }
+double get(Half x) {
+  const uint32_t bits = uint32_t(x.bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+void set(float& x, double value) { x = float(value); }
+void set(double& x, double value) { x = value; }
+void set(Half& x, double value) {
+  const float single = float(value);
+  uint32_t bits;
+  std::memcpy(&bits, &single, 4);
+  x.bits = uint16_t((bits + 0x8000) >> 16);
+}
+
+template <class T> struct Type;
+template <> struct Type<float> { static constexpr Real real = Real::f32; using Sum = float; static constexpr double eps = 1e-5; };
+template <> struct Type<double> { static constexpr Real real = Real::f64; using Sum = double; static constexpr double eps = 1e-12; };
+template <> struct Type<Half> { static constexpr Real real = Real::bf16; using Sum = float; static constexpr double eps = 2e-2; };
+
+template <class T> std::vector<T> random_numbers(int64_t size) {
+  std::vector<T> numbers(size);
+  for (T& x : numbers) set(x, normal());
+  numbers.shrink_to_fit();
+  return numbers;
+}
+
+template <class T> void compare(const std::vector<T>& got, const std::vector<double>& want, const char* what) {
+  double scale = 1e-30, error = 0;
+  for (size_t i = 0; i < want.size(); ++i) scale = std::max(scale, std::abs(want[i]));
+  for (size_t i = 0; i < want.size(); ++i) error = std::max(error, std::abs(get(got[i]) - want[i]));
+  CHECK(error <= Type<T>::eps * scale, "%s is off by %g of %g", what, error, scale);
+}
+
+// ------------------------------------------------------------------------------------------ graphs
+
+template <class I, class A> struct Graph {
+  std::vector<I> row_ptr{0}, seg_ptr{0}, col;
+  std::vector<int32_t> seg_rel;
+  std::vector<A> seg_val, edge_val, loop, seg_loop;
+  Segments view;
+  Loops loops;
+
+  Graph(int64_t nodes, int64_t relations, int64_t degree, bool by_segment, bool by_edge, bool looped) {
+    for (int64_t n = 0; n < nodes; ++n) {
+      for (int64_t i = 0; i < relations; ++i) {
+        const int64_t count = n == 0 ? 40 * degree : below(degree + 1) * below(2);
+        if (!count) continue;
+        seg_rel.push_back(int32_t(i));
+        for (int64_t e = 0; e < count; ++e) col.push_back(I(below(nodes)));
+        seg_ptr.push_back(I(col.size()));
+      }
+      row_ptr.push_back(I(seg_rel.size()));
+    }
+    row_ptr.shrink_to_fit(), seg_ptr.shrink_to_fit(), col.shrink_to_fit(), seg_rel.shrink_to_fit();
+    if (by_segment) seg_val = random_numbers<A>(seg_rel.size());
+    if (by_edge) edge_val = random_numbers<A>(col.size());
+    if (looped) loop = random_numbers<A>(relations), seg_loop = random_numbers<A>(seg_rel.size());
+    view = {sizeof(I) == 8, nodes, relations, int64_t(seg_rel.size()), int64_t(col.size()), row_ptr.data(),
+            seg_rel.data(), seg_ptr.data(), col.data(), by_segment ? seg_val.data() : nullptr,
+            by_edge ? edge_val.data() : nullptr};
+    loops = {looped ? loop.data() : nullptr, looped ? seg_loop.data() : nullptr, &view};
+  }
+
+  // visit(row, relation, column, value) for every entry of every relation, the diagonal among them.
+  template <class Visit> void each(bool with_loops, const Visit& visit) const {
+    for (int64_t n = 0; n < view.nodes; ++n) {
+      std::vector<double> diagonal(loop.begin(), loop.end());
+      for (int64_t s = row_ptr[n]; s < row_ptr[n + 1]; ++s) {
+        for (int64_t e = seg_ptr[s]; e < seg_ptr[s + 1]; ++e)
+          visit(n, seg_rel[s], col[e], (seg_val.empty() ? 1 : double(seg_val[s])) * (edge_val.empty() ? 1 : double(edge_val[e])));
+        if (!loop.empty()) diagonal[seg_rel[s]] = seg_loop[s];
+      }
+      if (with_loops)
+        for (size_t i = 0; i < diagonal.size(); ++i) visit(n, int64_t(i), n, diagonal[i]);
+    }
+  }
+};
+
+// ------------------------------------------------------------------------------------------ the three kernels
+
+template <class T, class I>
+void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int64_t degree, int64_t rank,
+                  std::vector<int64_t> far, int64_t features, int options, Team team) {
+  using A = typename Type<T>::Sum;
+  const Graph<I, A> g(nodes, relations, degree, options & 1, options & 2, options & 4);
+  const int64_t S = g.view.segments, E = g.view.edges;
+  CHECK(!kernels.check(g.view, team), "a sound structure was refused");
+
+  const auto x = random_numbers<T>(nodes * rank * features);
+  std::vector<std::vector<T>> other, out;
+  std::vector<std::vector<A>> w, dw;
+  std::vector<std::vector<double>> want_out, want_dw;
+  std::vector<Link> links;
+  for (size_t l = 0; l < far.size(); ++l) {
+    other.push_back(random_numbers<T>(nodes * far[l] * features));
+    out.push_back(random_numbers<T>(nodes * far[l] * features));
+    w.push_back(random_numbers<A>(relations * rank * far[l]));
+    dw.push_back(random_numbers<A>(relations * rank * far[l]));
+    const bool accumulate = l % 2, turned = l % 3 == 1;
+    want_out.emplace_back(out[l].size());
+    for (size_t k = 0; accumulate && k < out[l].size(); ++k) want_out[l][k] = get(out[l][k]);
+    want_dw.emplace_back(dw[l].size());
+    links.push_back({far[l], w[l].data(), rank * far[l], turned ? 1 : far[l], turned ? rank : 1, out[l].data(),
+                     accumulate, other[l].data(), dw[l].data()});
+  }
+
+  g.each(true, [&](int64_t n, int64_t i, int64_t m, double a) {
+    for (size_t l = 0; l < far.size(); ++l)
+      for (int64_t p = 0; p < rank; ++p)
+        for (int64_t q = 0; q < far[l]; ++q) {
+          const int64_t at = i * links[l].step + p * links[l].near + q * links[l].far;
+          for (int64_t f = 0; f < features; ++f) {
+            const double value = a * get(x[(m * rank + p) * features + f]);
+            want_out[l][(n * far[l] + q) * features + f] += w[l][at] * value;
+            want_dw[l][at] += value * get(other[l][(n * far[l] + q) * features + f]);
+          }
+        }
+  });
+  kernels.gather_mix(Type<T>::real, {g.view, g.loops, x.data(), rank, features, links.data(), int64_t(far.size()), team});
+  for (size_t l = 0; l < far.size(); ++l) {
+    compare(out[l], want_out[l], "gather_mix: out");
+    compare(dw[l], want_dw[l], "gather_mix: dw");
+  }
+
+  // mix_gather: y (rank) from the links' other states.
+  std::vector<int64_t> rel_ptr(relations + 1), order, order_row;
+  for (int64_t i = 0; i < relations; ++i) {
+    for (int64_t n = 0; n < nodes; ++n)
+      for (int64_t s = g.row_ptr[n]; s < g.row_ptr[n + 1]; ++s)
+        if (g.seg_rel[s] == i) order.push_back(s), order_row.push_back(n);
+    rel_ptr[i + 1] = int64_t(order.size());
+  }
+  CHECK(int64_t(order.size()) == S, "a segment was lost");
+  for (const bool accumulate : {false, true}) {
+    auto y = random_numbers<T>(nodes * rank * features);
+    std::vector<double> want(y.size());
+    for (size_t k = 0; accumulate && k < y.size(); ++k) want[k] = get(y[k]);
+    g.each(true, [&](int64_t n, int64_t i, int64_t m, double a) {
+      for (size_t l = 0; l < far.size(); ++l)
+        for (int64_t p = 0; p < rank; ++p)
+          for (int64_t q = 0; q < far[l]; ++q)
+            for (int64_t f = 0; f < features; ++f)
+              want[(n * rank + p) * features + f] += a * w[l][i * links[l].step + p * links[l].near + q * links[l].far] *
+                                                     get(other[l][(m * far[l] + q) * features + f]);
+    });
+    std::vector<A> mixed(nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
+    kernels.mix_gather(Type<T>::real, {g.view, g.loops, rel_ptr.data(), order.data(), order_row.data(), y.data(), accumulate,
+                                       rank, features, links.data(), int64_t(far.size()), mixed.data(), sums.data(), team});
+    compare(y, want, "mix_gather");
+  }
+
+  // edge_gradient, without values.
+  Segments bare = g.view;
+  bare.seg_val = bare.edge_val = nullptr;
+  std::vector<A> grad = random_numbers<A>(E);
+  std::vector<double> want(E);
+  int64_t e = 0;
+  g.each(false, [&](int64_t n, int64_t i, int64_t m, double) {
+    for (size_t l = 0; l < far.size(); ++l)
+      for (int64_t p = 0; p < rank; ++p)
+        for (int64_t q = 0; q < far[l]; ++q)
+          for (int64_t f = 0; f < features; ++f)
+            want[e] += w[l][i * links[l].step + p * links[l].near + q * links[l].far] *
+                       get(x[(m * rank + p) * features + f]) * get(other[l][(n * far[l] + q) * features + f]);
+    ++e;
+  });
+  kernels.edge_gradient(Type<T>::real,
+                        {bare, x.data(), rank, features, links.data(), int64_t(far.size()), grad.data(), false, team});
+  compare(grad, want, "edge_gradient");
+}
+
+template <class T, class I> void test_shapes(const Kernels& kernels) {
+  test_kernels<T, I>(kernels, 1, 1, 1, 1, {1}, 1, 0, alone);
+  test_kernels<T, I>(kernels, 5, 2, 2, 1, {1}, 0, 4, alone);
+  test_kernels<T, I>(kernels, 40, 3, 4, 2, {2, 2, 2}, 64, 1, three_threads);
+  test_kernels<T, I>(kernels, 40, 3, 4, 3, {1, 5}, 33, 6, three_threads);
+  test_kernels<T, I>(kernels, 30, 60, 1, 2, {3}, 9, 5, alone);
+  test_kernels<T, I>(kernels, 20, 2, 3, 9, {4, 7, 2}, 17, 7, three_threads);
+  test_kernels<T, I>(kernels, 20, 2, 3, 1, {1}, 257, 3, alone);
+  if (sizeof(T) == 4 && sizeof(I) == 4) test_kernels<T, I>(kernels, 3000, 3, 4, 2, {1, 2}, 5, 5, three_threads);
+}
+
+// ------------------------------------------------------------------------------------------ the rest
+
+void test_check(const Kernels& kernels) {
+  const auto damage = [&](auto change) {
+    Graph<int32_t, float> g(10, 3, 4, false, false, false);
+    change(g);
+    return kernels.check(g.view, three_threads);
+  };
+  const auto none = [](auto&) {};
+  CHECK(!damage(none), "a sound structure was refused");
+  for (const int32_t bad : {-1, 10, INT32_MAX, INT32_MIN})
+    CHECK(damage([=](auto& g) { g.col.back() = bad; }), "column %d", bad);
+  for (const int32_t bad : {-1, 3, INT32_MAX, INT32_MIN})
+    CHECK(damage([=](auto& g) { g.seg_rel.front() = bad; }), "relation %d", bad);
+  for (const int32_t bad : {-1, INT32_MAX, INT32_MIN}) {
+    CHECK(damage([=](auto& g) { g.row_ptr[4] = bad; }), "row_ptr %d", bad);
+    CHECK(damage([=](auto& g) { g.seg_ptr[4] = bad; }), "seg_ptr %d", bad);
+    CHECK(damage([=](auto& g) { g.row_ptr.front() = bad; }), "row_ptr[0] %d", bad);
+    CHECK(damage([=](auto& g) { g.seg_ptr.back() = bad; }), "seg_ptr[S] %d", bad);
+  }
+}
+
+void test_passes() {
+  for (int round = 0; round < 200; ++round) {  // against every subset of the left side
+    std::vector<std::pair<int64_t, int64_t>> edges;
+    std::vector<int64_t> left(5), right(5);
+    for (int64_t& x : left) x = below(10);
+    for (int64_t& x : right) x = below(10);
+    for (int64_t count = 1 + below(12); count > 0; --count) edges.emplace_back(below(5), below(5));
+    const auto weight = [&](auto chosen) {
+      int64_t sum = 0;
+      std::vector<bool> rest(5);
+      for (const auto& [u, v] : edges) rest[v] = rest[v] || !chosen(u);
+      for (int64_t k = 0; k < 5; ++k) sum += chosen(k) * left[k] + rest[k] * right[k];
+      return sum;
+    };
+    int64_t best = INT64_MAX;
+    for (int bits = 0; bits < 32; ++bits) best = std::min(best, weight([&](int64_t u) { return bits >> u & 1; }));
+    const std::vector<bool> cover = least_cover(edges, left, right);
+    CHECK(weight([&](int64_t u) { return bool(cover[u]); }) == best, "round %d", round);
+  }
+  const GraphSize many{1000, 3, 1000000}, few{1000, 3, 500};
+  using Plan = std::vector<bool>;
+  CHECK(mixed_first(many, {8, 1}, {0}, {1}, false) == Plan{true}, "a narrow head");
+  CHECK(mixed_first(many, {8, 1}, {0}, {1}, true) == Plan{false}, "a narrow head, backward");
+  CHECK(mixed_first(many, {1, 8}, {0}, {1}, false) == Plan{false}, "a narrow tail");
+  CHECK(mixed_first(many, {1, 8}, {0}, {1}, true) == Plan{true}, "a narrow tail, backward");
+  CHECK(mixed_first(few, {8, 1}, {0}, {1}, false) == Plan{false}, "mixing costs more than gathering");
+  CHECK((mixed_first(many, {2, 2, 2}, {0, 0, 1}, {1, 2, 2}, false) == Plan{false, false, false}), "equal ranks");
+}
+
+void test_arena() {
+  std::vector<void*> blocks;
+  for (int round = 0; round < 3; ++round) {
+    for (const size_t bytes : {size_t(1), size_t(3) << 20, size_t(5) << 20}) {
+      blocks.push_back(acquire_block(bytes));
+      std::memset(blocks.back(), round, bytes);
+    }
+    for (void* block : blocks) release_block(block);
+    blocks.clear();
+  }
+  void* first = acquire_block(7 << 20);
+  release_block(first);
+  void* again = acquire_block(7 << 20);
+  CHECK(first == again, "a block that was released is used again");
+  void* other = acquire_block(7 << 20);
+  CHECK(other != again, "a block in use is not");
+  release_block(again), release_block(other);
+}
+
+}  // namespace
+
+int main() {
+  bool runnable;
+  for (size_t i = 0; const Kernels* kernels = built_kernels(i, &runnable); ++i) {
+    std::printf("%s%s\n", kernels->isa, runnable ? "" : ": not on this machine");
+    if (!runnable) continue;
+    CHECK(use_kernels(kernels->isa), "%s", kernels->isa);
+    test_shapes<float, int32_t>(*kernels);
+    test_shapes<float, int64_t>(*kernels);
+    test_shapes<double, int32_t>(*kernels);
+    test_shapes<Half, int32_t>(*kernels);
+    test_check(*kernels);
+  }
+  CHECK(!use_kernels("mmx"), "an unknown instruction set");
+  test_passes();
+  test_arena();
+  std::printf("%d failures\n", failures);
+  return failures != 0;
+}
