@@ -21,6 +21,10 @@ from tensus_tn.tensor import DagTensor
 
 # Entries that a block of rows of the Jacobian, or a tensor of the evaluation, may have.
 _BLOCK = 2**24
+# Few entries for each parameter let a poor fit run away in directions that they hardly determine:
+# a core is pulled to zero by this share of the mean diagonal of its Gram matrices, times the error,
+# so that the pull vanishes as the fit gets good.
+_PULL = 0.3
 
 
 def complete(
@@ -32,7 +36,7 @@ def complete(
     *,
     method: Method = "als",
     ties: Ties = "node",
-    restarts: int = 5,
+    restarts: int = 10,
     tol: float = 1e-6,
     max_sweeps: int = 200,
     seed: int = 0,
@@ -134,7 +138,7 @@ class ObservedFit(LeastSquares):
         return result.reshape(-1, len(rows))
 
     def solve(self, cores: Cores, edge: int) -> Tensor:
-        """The best core of an edge, choice by choice."""
+        """The best core of an edge, choice by choice, with a pull to zero while the fit is poor."""
         environment, core = self.environment(cores, edge, self.rows), cores[edge]
         grams, projections = [], []
         for choice in range(len(core)):
@@ -142,7 +146,10 @@ class ObservedFit(LeastSquares):
             part = environment[:, seen]
             grams.append(part @ part.t())
             projections.append(part @ self.data[seen])
-        inverse = pseudo_inverse(torch.stack(grams))
+        gram = torch.stack(grams)
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        diagonal += _PULL * self.error(cores) * diagonal.mean()
+        inverse = pseudo_inverse(gram)
         return (inverse @ torch.stack(projections)[..., None]).view_as(core)
 
     def curvature(self, cores: Cores) -> Tensor:

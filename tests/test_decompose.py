@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
@@ -162,7 +164,7 @@ def test_report():
     assert report.restarts == 2
     assert report.converged
     assert report.seconds > 0
-    assert all(b <= a + 1e-12 for a, b in zip(report.errors, report.errors[1:], strict=False))
+    assert all(b <= a + 1e-12 for a, b in pairwise(report.errors))
     assert report.error == pytest.approx(relative_error(tensor, dense), rel=1e-9)
     assert f"{report.error:.2e}" in str(report)
     with pytest.raises(AttributeError):
