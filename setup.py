@@ -74,8 +74,13 @@ def ninja_graph(build: Path, library: Path) -> str:
     ]
     jobs = objects(build)
     for source, target, flags in jobs:
-        lines += [f"build {escape(target)}: compile {escape(ROOT / source)}", f"  flags = {shlex.join(flags)}"]
-    lines.append(f"build {escape(library)}: link {' '.join(escape(target) for _, target, _ in jobs)}")
+        lines += [
+            f"build {escape(target)}: compile {escape(ROOT / source)}",
+            f"  flags = {shlex.join(flags)}",
+        ]
+    lines.append(
+        f"build {escape(library)}: link {' '.join(escape(target) for _, target, _ in jobs)}"
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -84,13 +89,17 @@ class BuildOptional(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build = ROOT / "build" / f"ninja-{sysconfig.get_platform()}"  # kept, so that a rebuild is incremental
+        build = (
+            ROOT / "build" / f"ninja-{sysconfig.get_platform()}"
+        )  # kept, so that a rebuild is incremental
         build.mkdir(parents=True, exist_ok=True)
         library.parent.mkdir(parents=True, exist_ok=True)
         try:
             (build / "build.ninja").write_text(ninja_graph(build, library))
             ninja = shutil.which("ninja")
-            subprocess.run([*([ninja] if ninja else [sys.executable, "-m", "ninja"]), "-C", build], check=True)
+            subprocess.run(
+                [*([ninja] if ninja else [sys.executable, "-m", "ninja"]), "-C", build], check=True
+            )
         except Exception as error:
             if MODE == "1":
                 raise

@@ -45,7 +45,12 @@ def _(h: Tensor, *rest: Any) -> list[Tensor]:
 
 @torch.library.register_fake("tensus_tn::propagate_backward", lib=_library)
 def _(
-    grads: list[Tensor], grad_nodes: list[int], h: Tensor, states: list[Tensor], w: Tensor, *rest: Any
+    grads: list[Tensor],
+    grad_nodes: list[int],
+    h: Tensor,
+    states: list[Tensor],
+    w: Tensor,
+    *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     *_, forward, _, _, _, _, need_h, need_w, need_values = rest
     _, _, _, col = forward

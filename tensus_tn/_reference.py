@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-_EDGES_AT_ONCE = 1 << 16  # edges whose rows are in memory at the same time, in the gradient of values
+_EDGES_AT_ONCE = (
+    1 << 16
+)  # edges whose rows are in memory at the same time, in the gradient of values
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ def _mix(sums: Tensor, w: Tensor, rel: Tensor) -> Tensor:
     return torch.bmm(w[rel].transpose(1, 2), sums)
 
 
-def _weights(w: Tensor, ranks: Sequence[int], tails: Sequence[int], heads: Sequence[int]) -> list[Tensor]:
+def _weights(
+    w: Tensor, ranks: Sequence[int], tails: Sequence[int], heads: Sequence[int]
+) -> list[Tensor]:
     """The weights (C, d_j, d_k) of every edge, from the vector that holds them all."""
     shapes = [(ranks[j], ranks[k]) for j, k in zip(tails, heads, strict=True)]
     relations = len(w) // sum(p * q for p, q in shapes)
@@ -183,7 +187,9 @@ def propagate_backward(
         return (
             grad[0].to(h.dtype) if need_h else empty_h,
             torch.cat([d.reshape(-1) for d in dw]) if need_w else w.new_empty(0),
-            _edge_gradient(graph, state, weights, grad, tails, heads) if need_values else w.new_empty(0),
+            _edge_gradient(graph, state, weights, grad, tails, heads)
+            if need_values
+            else w.new_empty(0),
         )
 
 
@@ -200,7 +206,9 @@ def _edge_gradient(
     out = weights[0].new_zeros(len(graph.col))
     for j in sorted(set(tails)):
         mine = [e for e, tail in enumerate(tails) if tail == j]
-        of_sums = sum(_mix(grad[heads[e]][row], weights[e].transpose(1, 2), graph.seg_rel) for e in mine)
+        of_sums = sum(
+            _mix(grad[heads[e]][row], weights[e].transpose(1, 2), graph.seg_rel) for e in mine
+        )
         assert isinstance(of_sums, Tensor)
         for part in torch.arange(len(out), device=out.device).split(_EDGES_AT_ONCE):
             out[part] += torch.einsum("epf,epf->e", state[j][graph.col[part]], of_sums[owner[part]])

@@ -145,9 +145,7 @@ def test_formula(nodes, edges, relations, kind, p, q, features, dtype, seed):
     ],
 )
 def test_degenerate(nodes, edges, relations, p, q, features, dtype):
-    graph = random_graph(
-        nodes, edges, relations, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"]
-    )
+    graph = random_graph(nodes, edges, relations, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"])
     check_edge(graph, p, q, features, dtype)
 
 
@@ -530,7 +528,9 @@ def test_memory_is_not_shared_between_live_results():
 
 
 @native
-@pytest.mark.parametrize("isa", [name for name, runs in config._C.isas().items() if runs] if config._C else [])
+@pytest.mark.parametrize(
+    "isa", [name for name, runs in config._C.isas().items() if runs] if config._C else []
+)
 def test_every_instruction_set(isa):
     best = config._C.isa()
     try:
@@ -670,7 +670,9 @@ def corrupt(value, rng):
     if choice == 2:
         return value.unsqueeze(0)
     if choice == 3:
-        return value.to(rng.choice([torch.int32, torch.int64, torch.float64, torch.float16, torch.bool]))
+        return value.to(
+            rng.choice([torch.int32, torch.int64, torch.float64, torch.float16, torch.bool])
+        )
     if choice == 4:
         return torch.stack([value, value], -1)[..., 0]
     if choice == 5:
@@ -714,6 +716,8 @@ print("refused", refused, "ran", ran)
 def test_inconsistent_tensors_never_crash():
     """In a child, so that a crash is a failure here and not the end of the run."""
     script = FUZZ_SCRIPT.format(tests=os.path.dirname(__file__), seed=random.Random(3).random())
-    run = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, timeout=300
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     assert int(run.stdout.split()[1]) > 3000, run.stdout

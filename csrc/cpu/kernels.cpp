@@ -401,6 +401,7 @@ template <class T, class I> class GatherMixPass {
       int64_t s = pass.g_.row_ptr[n];
       const int64_t end = pass.g_.row_ptr[n + 1];
       bool first = true;
+      prefetch_links(n + 1);
       do {
         const int64_t count = smaller(end - s, pass.room_);
         for (int64_t b = 0; b < count; ++b, ++s) {
@@ -414,6 +415,19 @@ template <class T, class I> class GatherMixPass {
         links(n, block, relation, count, self, first);
         first = false;
       } while (s < end);
+    }
+
+    // The rows of the links' states follow each other, but too many streams run side by side for the hardware.
+    TENSUS_INLINE void prefetch_links(int64_t n) {
+      if (n == pass.g_.nodes) return;
+      for (int64_t l = 0; l < pass.job_.link_count; ++l) {
+        const Link& link = pass.job_.links[l];
+        const int64_t bytes = link.rank * pass.job_.features * int64_t(sizeof(T));
+        for (int64_t b = 0; b < bytes; b += 64) {
+          if (link.out) __builtin_prefetch((char*)link.out + n * bytes + b, 1);
+          if (link.dw) __builtin_prefetch((const char*)link.other + n * bytes + b);
+        }
+      }
     }
 
     // The first `count` blocks are sums of segments; the node itself follows where `self`.

@@ -34,7 +34,10 @@ def test_kernels_under_sanitizers(sanitizer, tmp_path):
         ("arena", SOURCE / "cpu/arena.cpp", checked),
         ("dispatch", SOURCE / "cpu/dispatch.cpp", [f"-DTENSUS_HAS_{isa}" for isa in isas]),
     ]
-    for isa, target in isas.items():  # one source: the widest is checked, the other only rides along
+    for (
+        isa,
+        target,
+    ) in isas.items():  # one source: the widest is checked, the other only rides along
         mine = checked if isa == list(isas)[-1] else []
         jobs.append((isa, SOURCE / "cpu/kernels.cpp", [f"-DTENSUS_ISA={isa}", *target, *mine]))
 
@@ -50,7 +53,11 @@ def test_kernels_under_sanitizers(sanitizer, tmp_path):
     subprocess.run([COMPILER, flag, *objects, "-o", program, "-lpthread"], check=True)
     command = [program]
     if sanitizer == "threads" and shutil.which("setarch"):
-        command = ["setarch", "-R", program]  # its shadow memory wants addresses that are not random
+        command = [
+            "setarch",
+            "-R",
+            program,
+        ]  # its shadow memory wants addresses that are not random
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
     assert "0 failures" in run.stdout
