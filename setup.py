@@ -1,11 +1,12 @@
-"""Builds the optional extension ``tensus_tn._C``: torch's stable ABI, CPython's abi3, kernels per instruction set.
+"""Builds the optional extension ``tensus_tn._C``: torch's stable ABI, CPython's abi3.
 
-The extension makes tensus_tn fast but is not needed to run it, so a missing compiler, a missing torch or
-a failed compilation is reported and the install goes on. ``TENSUS_EXTENSION=1`` makes a failure fatal (CI
-wants that), ``TENSUS_EXTENSION=0`` skips the extension. ``CXX`` names the compiler.
+The kernels are compiled once for each instruction set, and the machine's own is chosen at run time.
+The extension makes tensus_tn fast but is not needed to run it, so a missing compiler, a missing
+torch or a failed compilation is reported and the install goes on. ``TENSUS_EXTENSION=1`` makes a
+failure fatal (CI wants that), ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler.
 
-Everything is one ninja graph: a list of ``(source, object, flags)`` and one link. A device compiler is
-one more rule and a few more objects.
+Everything is one ninja graph: a list of ``(source, object, flags)`` and one link. A device compiler
+is one more rule and a few more objects.
 """
 
 import os
@@ -28,7 +29,7 @@ MODE = os.environ.get("TENSUS_EXTENSION", "")
 OPS, KERNEL, DISPATCH = "csrc/ops.cpp", "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
 COMMON = ["csrc/passes.cpp", "csrc/cpu/arena.cpp"]
 
-# The kernel's one source is compiled for each of these; the best the machine has is chosen at run time.
+# The kernel's one source is compiled for each of these.
 KERNEL_ISAS = {"plain": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
     KERNEL_ISAS["avx2"] = ["-mavx2", "-mfma"]
@@ -105,9 +106,10 @@ class BuildOptional(build_ext):
                 raise
             library.unlink(missing_ok=True)
             print(
-                f"\n*** tensus_tn: the compiled extension was NOT built ({type(error).__name__}: {error}).\n"
+                f"\n*** tensus_tn: the compiled extension was NOT built: {error!r}\n"
                 "*** The install goes on: everything works through plain PyTorch, only slower.\n"
-                "*** Needed: a C++20 compiler (CXX), ninja and torch. TENSUS_EXTENSION=1 makes this an error.\n",
+                "*** Needed: a C++20 compiler (CXX), ninja and torch.\n"
+                "*** TENSUS_EXTENSION=1 makes this an error.\n",
                 file=sys.stderr,
             )
 

@@ -1,7 +1,7 @@
 """The operators `tensus_tn::propagate` and `tensus_tn::propagate_backward`, completed for torch.
 
-The extension defines their schemas and CPU kernels. Here they get a plain PyTorch implementation for
-other devices (and for the CPU where the extension is absent), shapes for tracing, and derivatives.
+The extension defines their schemas and CPU kernels. Here they get a plain PyTorch implementation
+for other devices (and for the CPU where the extension is absent), shapes for tracing, derivatives.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tensus_tn import _reference, config
 SCHEMAS = {
     "propagate": (
         "(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, "
-        "Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
-        "int[] ranks, int[] tails, int[] heads) -> Tensor[]"
+        "Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, "
+        "Tensor[] backward, int[] ranks, int[] tails, int[] heads) -> Tensor[]"
     ),
     "propagate_backward": (
         "(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
@@ -69,7 +69,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     h, w, edge_val, seg_val, back_edge_val, back_seg_val, loop, seg_loop, *rest = ctx.saved_tensors
     num_forward, num_backward = ctx.sizes
     forward, rest = rest[:num_forward], rest[num_forward:]

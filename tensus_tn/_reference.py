@@ -1,8 +1,8 @@
-"""The propagation operators in plain PyTorch: the fallback for machines and devices without the kernels.
+"""The propagation operators in plain PyTorch, for machines and devices without the kernels.
 
 One sparse product per state, as in the kernels, but with the sums of all segments in memory:
-`(S, rank, F)` for `S` segments, never `C * N`. The sparse product is `embedding_bag`, whose CPU and GPU
-kernels need no sorting, no atomics on the CPU and no gradient through sparse values.
+`(S, rank, F)` for `S` segments, never `C * N`. The sparse product is `embedding_bag`, which needs
+no sorting, and its derivative is written out: no gradient ever runs through sparse values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Structure:
 
 @dataclass(frozen=True)
 class _Loops:
-    """The diagonals: `loop[i]`, and `correction` more on the pairs (row, relation) of the segments."""
+    """The diagonals: `loop[i]`, and `correction` more on the (row, relation) of the segments."""
 
     loop: Tensor
     correction: Tensor | None
@@ -68,6 +68,11 @@ class _Loops:
             special = products[self.pairs.seg_row()] * self.correction[:, None, None]
             out = out.index_add(0, self.pairs.seg_rel, special)
         return out
+
+
+def _structure(parts: list[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> _Structure:
+    row_ptr, seg_rel, seg_ptr, col = parts[:4]
+    return _Structure(row_ptr, seg_rel, seg_ptr, col, edge_val, seg_val)
 
 
 def _owners(ptr: Tensor) -> Tensor:
@@ -125,7 +130,7 @@ def propagate(
 ) -> list[Tensor]:
     """The states 1 .. K; one gather for every state."""
     with torch.autocast(h.device.type, enabled=False):
-        graph = _Structure(*forward[:4], edge_val, seg_val)
+        graph = _structure(forward, edge_val, seg_val)
         loops = _as_loops(loop, seg_loop, graph)
         weights = _weights(w, ranks, tails, heads)
         states = [h.to(w.dtype)]
@@ -164,8 +169,8 @@ def propagate_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of h, w and edge_val, empty where not needed; one gather for every state."""
     with torch.autocast(h.device.type, enabled=False):
-        graph = _Structure(*forward[:4], edge_val, seg_val)
-        transposed = _Structure(*backward[:4], back_edge_val, back_seg_val)
+        graph = _structure(forward, edge_val, seg_val)
+        transposed = _structure(backward, back_edge_val, back_seg_val)
         loops = _as_loops(loop, seg_loop, graph)
         weights = _weights(w, ranks, tails, heads)
         state = [h.to(w.dtype), *(s.to(w.dtype) for s in states)]

@@ -1,4 +1,4 @@
-"""Which kernels are in use: the compiled extension or plain PyTorch, and on what instruction set."""
+"""Which kernels are in use: the compiled extension or plain PyTorch, on what instruction set."""
 
 from __future__ import annotations
 

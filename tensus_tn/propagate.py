@@ -1,4 +1,4 @@
-"""Sparse propagation over the relations of a graph, along an edge or a whole DAG of rank-indexed states."""
+"""Sparse propagation over the relations of a graph: one edge, or a whole DAG of states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
 
     Args:
         graph: `C` relations over `N` nodes.
-        h: Features (N, P, F) in float32, float64 or bfloat16. Sums are float32, or float64 for float64.
+        h: Features (N, P, F) in float32, float64 or bfloat16; sums are float32 (float64 for
+            float64).
         w: Weights (C, P, Q), used in the type of the sums.
 
     Returns:
@@ -50,16 +51,16 @@ def propagate_dag(
 ) -> Tensor | dict[Node, Tensor]:
     """All states of a DAG: `H_k[:, q] = sum_{j -> k} sum_{i,p} w_jk[i, p, q] A^i H_j[:, p]`.
 
-    `A^i H_j` is the same for every head `k`, so one pass over the graph serves all edges with the tail
-    `j`; where ranks differ much, a pass at the head may be cheaper, and the cheapest set of passes is
-    chosen. Memory holds the states and nothing else.
+    `A^i H_j` is the same for every head `k`, so one pass over the graph serves all edges with the
+    tail `j`; where ranks differ much, a pass at the head may be cheaper, and the cheapest set of
+    passes is chosen. Only the states are kept for the backward pass.
 
     Args:
         graph: `C` relations over `N` nodes.
         dag: Its edges say which states feed which.
         h: The state of `dag.source`, (N, d, F), or (N, F) for `d = 1`. Types as in `propagate`.
-        weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a meta-graph's
-            distribution is not applied here: it belongs into the weights.
+        weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a
+            meta-graph's distribution is not applied here: it belongs into the weights.
         return_states: Return the states of all nodes, by node, rather than that of the sink.
 
     Returns:

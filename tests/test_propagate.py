@@ -1,4 +1,4 @@
-"""propagate and propagate_dag against the dense formula, and everything torch asks of an operator."""
+"""propagate and propagate_dag against the dense formula, and what torch asks of an operator."""
 
 import concurrent.futures
 import multiprocessing
@@ -302,7 +302,7 @@ def test_gradient_of_edge_values(dtype, edges):
     assert_close(got, torch.autograd.grad(want, [reference], grad.double())[0], dtype)
 
 
-# ---------------------------------------------------------------------------- what torch asks of an operator
+# ---------------------------------------------------------------------------- torch's operators
 
 
 def small_problem(kind="as in DiffMG", dtype=torch.float64, p=2, q=3, features=5):
@@ -453,8 +453,10 @@ def sizable_problem(rank=(1, 2, 3, 1)):
     """Large enough for many chunks and for states beyond the arena's threshold."""
     graph = random_graph(3000, 60_000, **GRAPHS["as in DiffMG"])
     dag = Dag.complete(3)
-    weights = {(j, k): random_weights(graph, rank[j], rank[k], j + 5 * k, torch.float32).requires_grad_()
-               for j, k in dag.edges}  # fmt: skip
+    weights = {}
+    for j, k in dag.edges:
+        w = random_weights(graph, rank[j], rank[k], j + 5 * k, torch.float32)
+        weights[j, k] = w.requires_grad_()
     h = random_state(3000, rank[0], 64, torch.float32).requires_grad_()
     return graph, dag, h, weights, random_state(3000, rank[-1], 64, torch.float32, seed=3)
 
@@ -492,7 +494,7 @@ def test_several_python_threads_at_once():
 
 
 def in_child(connection, problem):
-    # numpy takes the sums: torch's own parallel loops would wait for threads that a fork left behind.
+    # numpy takes the sums: torch's own loops would wait for threads that a fork left behind.
     connection.send([t.numpy().sum(dtype=np.float64) for t in run_problem(*problem)])
 
 
@@ -587,11 +589,11 @@ h = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
 w = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)
 v = torch.rand(3, dtype=torch.float64, requires_grad=True)
 assert torch.autograd.gradcheck(lambda h, w, v: propagate(graph.with_values(v), h, w), (h, w, v))
-compiled = torch.compile(lambda h, w: propagate(graph.to(torch.float64), h, w), fullgraph=True, backend="eager")
-assert torch.allclose(compiled(h, w), propagate(graph, h, w))
+compiled = torch.compile(propagate, fullgraph=True, backend="eager")
+assert torch.allclose(compiled(graph.to(torch.float64), h, w), propagate(graph, h, w))
+want = propagate(graph, h.float(), w.float())
 with torch.autocast("cpu", dtype=torch.bfloat16):
-    assert torch.equal(propagate(graph, h.float(), w.float()), propagate(graph, h.float(), w.float()))
-    assert propagate(graph, h.float(), w.float()).dtype == torch.float32
+    assert torch.equal(propagate(graph, h.float(), w.float()), want)
 print("fine")
 """
 
@@ -688,7 +690,8 @@ FUZZ_SCRIPT = """
 import random, sys
 sys.path.insert(0, {tests!r})
 import torch
-from test_propagate import GRAPHS, corrupt, operator_calls, random_graph, random_state, random_weights, tree_detach
+from test_propagate import *
+from test_propagate import corrupt
 rng = random.Random({seed})
 refused = ran = 0
 for kind in GRAPHS:
