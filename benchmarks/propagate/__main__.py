@@ -44,10 +44,17 @@ def main() -> None:
         for normalisation in options.normalisations:
             problem = graphs.load(name, normalisation)
             for steps in options.steps:
+                key = f"{problem.name}/K={steps}"
+                before = stored["cases"].get(key, {}).get("peers", {})
                 chosen = [peer for peer in PEERS if options.peers in peer.title]
-                case = run_case(problem, chosen, steps=steps, seconds=options.seconds)
-                _add(stored["cases"], f"{problem.name}/K={steps}", case)
-                _write(options.output, stored)
+                if options.missing:
+                    chosen = [peer for peer in chosen if peer.title not in before]
+
+                def save(case: dict, key: str = key, before: dict = before) -> None:
+                    stored["cases"][key] = {**case, "peers": {**before, **case["peers"]}}
+                    _write(options.output, stored)
+
+                save(run_case(problem, chosen, steps=steps, seconds=options.seconds, save=save))
     for name in options.sweeps:
         for key, case in _sweep(name, options.seconds):
             stored["sweeps"].setdefault(name, {})[key] = case
@@ -72,11 +79,6 @@ def _sweep(name: str, seconds: float):
             torch.set_num_threads(threads)
 
 
-def _add(cases: dict, key: str, case: dict) -> None:
-    """Put a case into the results; peers that were not measured this time keep their rows."""
-    cases[key] = {**case, "peers": {**cases.get(key, {}).get("peers", {}), **case["peers"]}}
-
-
 def _write(path: Path, stored: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
@@ -91,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--normalisations", nargs="*", default=graphs.NORMALISATIONS)
     parser.add_argument("--steps", nargs="*", type=int, default=[4, 1], help="K of the DAG")
     parser.add_argument("--peers", default="", help="only those with this in their title")
+    parser.add_argument("--missing", action="store_true", help="only what the file does not have")
     parser.add_argument("--sweeps", nargs="*", default=list(SWEEPS), choices=list(SWEEPS))
     parser.add_argument("--seconds", type=float, default=2.0, help="for each peer and direction")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/propagate.json")

@@ -75,11 +75,11 @@ def run_case(
     rank: int = 2,
     features: int = 64,
     seconds: float = 2.0,
-    say: Callable[[str], None] = print,
+    save: Callable[[dict[str, Any]], None] = lambda case: None,
 ) -> dict[str, Any]:
     """Time every peer in turn with this library: forward, and forward and backward.
 
-    `steps` is K of a complete DAG; 1 is a single propagate.
+    `steps` is K of a complete DAG; 1 is a single propagate. `save` gets the case after every peer.
     """
     gc.freeze()  # what lives now needs no visit of the collector between rounds
     dag = Dag.complete(steps)
@@ -105,6 +105,12 @@ def run_case(
         "errors": _checked(OURS, ours, h, weights, grad, right),
         **memory(ours, h, weights, grad),
     }
+    moving = roof.loops(problem, dag, rank, features)
+    if moving:
+        with torch.no_grad():
+            calls = {OURS: lambda: ours(h, weights), **moving}
+            times = measure(calls, seconds=seconds, **ROUNDS)
+        case["roof"] = {name: asdict(timing) for name, timing in times.items()}
     for peer in peers:
         try:
             run = make_run(peer, problem, dag)
@@ -118,17 +124,12 @@ def run_case(
             **_pair(ours, run, h, weights, grad, seconds),
         }
         case["peers"][peer.title] = row
-        say(
-            f"{problem.name:>20}  {peer.title:50}"
-            + "".join(f"{row[way]['ratio']:9.1f} x" for way in ("forward", "both"))
+        _summarise_ours(case)
+        print(
+            f"{problem.name:>20}  {peer.title:50}",
+            *(f"{row[way]['ratio']:8.1f} x" for way in ("forward", "both")),
         )
-    _summarise_ours(case)
-    moving = roof.loops(problem, dag, rank, features)
-    if moving:
-        with torch.no_grad():
-            calls = {OURS: lambda: ours(h, weights), **moving}
-            times = measure(calls, seconds=seconds, **ROUNDS)
-        case["roof"] = {name: asdict(timing) for name, timing in times.items()}
+        save(case)
     return case
 
 
@@ -174,7 +175,7 @@ def _forward(run, h, weights) -> Tensor:
 
 def _summarise_ours(case: dict[str, Any]) -> None:
     """Our own time: the median over the pairs, with the extremes of their quartiles."""
-    rows = [row for row in case["peers"].values() if "forward" in row]
+    rows = [row for title, row in case["peers"].items() if title != OURS and "forward" in row]
     for way in ("forward", "both") if rows else ():
         mine = [row[way]["ours"] for row in rows]
         case["peers"][OURS][way] = {
