@@ -82,7 +82,7 @@ def fetch(
 def _bucket(batch: int) -> int:
     """Round up, so that batches of about one size share a plan."""
     # Comparisons, not arithmetic: torch.compile may trace this with a symbolic batch size.
-    for size in (0, 1, 8, 64, 512, 4096, 2**15, 2**18):
+    for size in (1, 8, 64, 512, 4096, 2**15, 2**18):
         if batch <= size:
             return size
     return 2**21

@@ -46,7 +46,9 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
         # Clamped, because a lookup out of range ends the process inside a compiled parallel loop.
         return torch.where(rows < 0, rows + sizes, rows).clamp_min(0).minimum(sizes - 1)
     if is_mapped(rows):
-        raise ValueError("an index may have any batch dimensions (..., M): pass it whole, not by vmap")
+        raise ValueError(
+            "an index may have any batch dimensions (..., M): pass it whole, not by vmap"
+        )
     if rows.numel() == 0:
         return rows
     lowest, highest = (int(x) for x in rows.aminmax())

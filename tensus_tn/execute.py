@@ -87,10 +87,10 @@ def _take(x: Tensor, indices: Dims, sliced: Dims, values: Dims) -> Tensor:
 
 
 def _lower_step(step: Step, plan: Plan, semiring: Semiring) -> _Instruction:
-    terms = (step.left_indices, step.right_indices, step.output)
     if step.right is None:
-        compute = _lower_single(step.left_indices, step.output, semiring)
-    elif semiring.has_matmul and _is_matmul(*terms):
+        return _lower_single(step.left_indices, step.output, semiring), step.left, None
+    terms = (step.left_indices, step.right_indices, step.output)
+    if semiring.has_matmul and _is_matmul(*terms):
         compute = _lower_matmul(*terms)
     elif semiring.has_matmul and plan.batch not in step.union and plan.size(step.union) > _SMALL:
         compute = _lower_einsum(*terms)

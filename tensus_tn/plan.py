@@ -261,8 +261,8 @@ class _Builder:
         return Plan(self.inputs, self.output, self.sizes, tuple(rest.steps), self.batch)
 
     def _add(self, step: Step) -> int:
-        for used in (step.left, step.right):
-            for index in self.live.pop(used, ()) if used is not None else ():
+        for used in (step.left,) if step.right is None else (step.left, step.right):
+            for index in self.live.pop(used):
                 self.users[index].remove(used)
         number = len(self.inputs) + len(self.steps)
         self.live[number] = step.output

@@ -176,7 +176,7 @@ class Queries(ABC):
             )
         if normalized and not kept:
             return torch.ones_like(operands[0].flatten()[0])
-        plan = self._fetch("marginal", kept=kept, limit=limit)
+        plan = cast(Plan, self._fetch("marginal", kept=kept, limit=limit))
         value = plan(*(operands[e] for e in used), semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
         if log:
             value = (value - self.log_total(used)).exp()
@@ -203,7 +203,7 @@ class Queries(ABC):
             with torch.enable_grad():
                 operands = self.operands(log=normalized)
                 operands = [x if x.requires_grad else x.detach().requires_grad_() for x in operands]
-                plan = self._fetch("all")
+                plan = cast(Plan, self._fetch("all"))
                 total = plan(*operands, semiring=LOG_SUM_EXP if normalized else SUM_PRODUCT)
                 grads = torch.autograd.grad(total, operands, create_graph=grad_wanted)
             # For logarithms the derivative itself is the share, already divided by the sum.
@@ -233,7 +233,8 @@ class Queries(ABC):
         """
         self._need_distribution("entropy")
         if samples is None:
-            return torch.special.entr(self.to_dense()).sum()
+            contributions: Tensor = torch.special.entr(self.to_dense())
+            return contributions.sum()
         log_prob = self.log_prob(self.sample(samples, generator=generator))
         value = log_prob.detach()
         # The gradient of the entropy is -E[log T * grad log T], and E[grad log T] is zero: the mean
@@ -338,7 +339,7 @@ class Queries(ABC):
             return structure.log_states_of(used)
         fixed = tuple(sorted(structure.fixed))
         logs = self.operands(log=True)
-        plan = self._fetch("marginal")
+        plan = cast(Plan, self._fetch("marginal"))
         rest = structure.log_states_of(used) - structure.log_states_of(fixed)
         return plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
 

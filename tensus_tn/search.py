@@ -10,9 +10,10 @@ would find other entries.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, inf, log, prod
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -55,7 +56,7 @@ def best_first(tensor: Queries, k: int, budget: int) -> TopK:
     check_size("k", k)
     check_size("budget", budget)
     bounds = _Bounds(tensor)
-    found = _Found(min(k, tensor.shape.numel()))
+    found = _Found(min(k, prod(tensor.shape)))  # numel() would overflow
     _dive(bounds, found)
     heap: list[tuple[float, Prefix]] = [(-inf, ())]
     while heap and found.wants(-heap[0][0], heap[0][1]) and bounds.count < budget:
@@ -112,7 +113,8 @@ class _Bounds:
         self.maxima = {e: self.cores[e].amax(0) for e in self.structure.free}
         self.log_total = 0.0
         if self.structure.normalized:
-            self.log_total = float(tensor.log_total(tuple(range(len(cores)))))
+            with torch.no_grad():
+                self.log_total = float(tensor.log_total(tuple(range(len(cores)))))
         self.count = 0
 
     def expand(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,8 +171,11 @@ class _Found:
     def add(self, value: float, index: Prefix) -> None:
         """Keep an entry if it is among the best."""
         entry = (-_rounded(value), index)
-        if self.wants(value, index) and entry not in self._kept:
-            self._kept = sorted([*self._kept, entry])[: self.k]
+        place = bisect_left(self._kept, entry)
+        known = place < len(self._kept) and self._kept[place] == entry
+        if self.wants(value, index) and not known:
+            self._kept.insert(place, entry)
+            del self._kept[self.k :]
 
     def entries(self) -> list[Prefix]:
         """The indices, best first."""

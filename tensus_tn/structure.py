@@ -81,7 +81,7 @@ class Structure:
 
     def core_shape(self, edge: int) -> tuple[int, int, int]:
         """The shape ``(C_e, d_j, d_k)`` of a core, 1 for an end without a rank of its own."""
-        tail, head = self.dag.edges[edge]
+        tail, _ = self.dag.edges[edge]
         sizes = iter(self.ranks[r] for r in self.core_ranks[edge])
         first = next(sizes, 1) if tail in self.dag.inner else 1
         return (self.choices[edge], first, next(sizes, 1))
@@ -145,15 +145,15 @@ def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge
                     f"the choices of edge {edge!r} must be distinct names, got {given!r}"
                 )
             given = len(given)
-        check_size(f"the number of choices of edge {edge!r}", given)
-        sizes[edge] = given
+        sizes[edge] = check_size(f"the number of choices of edge {edge!r}", given)
     return sizes, names
 
 
-def check_size(what: str, value: Any) -> None:
-    """Raise a ValueError unless ``value`` is a positive integer."""
+def check_size(what: str, value: Any) -> int:
+    """Return ``value``, a positive integer, or raise a ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{what} must be a positive integer, got {value!r}")
+    return value
 
 
 def _check_keys(name: str, kind: str, given: Mapping[Any, Any], expected: Sequence[Any]) -> None:

@@ -8,8 +8,9 @@ left. The groups are chosen by cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 
 import torch
@@ -21,6 +22,7 @@ from tensus_tn.plan import Indices, Optimize, Plan, find_plan
 # Costs in units of one multiply-add in a batched product, forward and backward together; measured on
 # the CPU: a looked-up value costs about four of them, a value of a table about eight.
 _LOOKUP, _TABLE = 4.0, 8.0
+_DIMENSIONS = 60  # of a table; torch has at most 64
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class TablePlan:
     ) -> Tensor:
         """Evaluate ``index`` of shape ``(B, M)`` to ``(B,)``."""
         tables = [
-            plan(*(operands[n] for n in group), semiring=semiring)
+            plan(*[operands[n] for n in group], semiring=semiring).contiguous()
             for plan, group in zip(self.tables, self.groups, strict=True)
         ]
         if len(index) <= self.piece:
@@ -162,10 +164,10 @@ def find_table_plan(
     return TablePlan(tuple(groups), tuple(tables), rows, tuple(columns), piece)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Group:
     members: Indices
-    ranks: set[int]  # those that other groups share
+    ranks: frozenset[int]  # those that other groups have too
     combinations: int
 
 
@@ -178,44 +180,59 @@ def _group(
 ) -> list[Indices]:
     """Merge groups greedily while that makes the whole evaluation cheaper.
 
-    A move merges all groups that touch a rank (then the rank is summed in the table), or two that
-    share one. Its gain is what it saves for every entry, less what the larger table costs.
+    A move merges all groups that touch a rank (then the rank is summed in the table), or two of them,
+    or any group with one that has no rank. Its gain is what it saves for every entry, less what the
+    larger table costs; it does not depend on the other groups, so it is computed once.
     """
     groups = [
-        _Group((n,), set(term) - {choice}, sizes[choice] if choice is not None else 1)
+        _Group((n,), frozenset(term) - {choice}, sizes[choice] if choice is not None else 1)
         for n, (term, choice) in enumerate(zip(inputs, choices, strict=True))
     ]
+    touching: dict[int, set[_Group]] = {}
+    for group in groups:
+        for rank in group.ranks:
+            touching.setdefault(rank, set()).add(group)
 
-    def size(ranks: set[int]) -> int:
-        return prod(sizes[i] for i in ranks)
+    def size(ranks: Iterable[int]) -> int:
+        return prod(sizes[rank] for rank in ranks)
 
-    def merged(parts: list[_Group]) -> _Group:
-        union = set().union(*(g.ranks for g in parts))
-        outside = set().union(*(g.ranks for g in groups if not any(g is p for p in parts)))
-        members = tuple(sorted(n for g in parts for n in g.members))
-        return _Group(members, union & outside, prod(g.combinations for g in parts))
+    def merged(parts: frozenset[_Group]) -> _Group:
+        union = frozenset().union(*(group.ranks for group in parts))
+        members = tuple(sorted(n for group in parts for n in group.members))
+        shared = frozenset(rank for rank in union if touching[rank] - parts)
+        return _Group(members, shared, prod(group.combinations for group in parts))
 
-    def gain(parts: list[_Group]) -> float:
-        result, union = merged(parts), size(set().union(*(g.ranks for g in parts)))
-        if result.combinations * union > limit:
+    def gain(parts: frozenset[_Group]) -> float:
+        result, ranks = merged(parts), frozenset().union(*(group.ranks for group in parts))
+        union = size(ranks)
+        if result.combinations * union > limit or len(result.members) + len(ranks) > _DIMENSIONS:
             return 0.0
-        lookups = sum(size(g.ranks) for g in parts) - size(result.ranks)
+        lookups = sum(size(group.ranks) for group in parts) - size(result.ranks)
         saved = _LOOKUP * lookups + union * (len(parts) - 1)
         return batch_size * saved - _TABLE * union * result.combinations
 
-    def moves() -> list[list[_Group]]:
-        touching: dict[int, list[_Group]] = {}
-        for g in groups:
-            for r in g.ranks:
-                touching.setdefault(r, []).append(g)
-        lone = [g for g in groups if not g.ranks]
-        pairs = [[a, b] for t in touching.values() for k, a in enumerate(t) for b in t[k + 1 :]]
-        pairs += [[g, h] for g in lone for h in groups if h is not g]
-        return pairs + [t for t in touching.values() if len(t) > 2]
+    def moves(group: _Group) -> Iterator[frozenset[_Group]]:
+        """The moves that have a part in ``group``."""
+        for rank in group.ranks:
+            yield frozenset(touching[rank])
+            yield from (frozenset((group, other)) for other in touching[rank] - {group})
+        lone = (other for other in groups if not other.ranks and other is not group)
+        yield from (frozenset((group, other)) for other in islice(lone, 1))
 
-    while True:
-        best = max(moves(), key=gain, default=None)
-        if best is None or gain(best) <= 0:
-            return [g.members for g in groups]
+    gains = {move: gain(move) for group in groups for move in moves(group) if len(move) > 1}
+    while gains:
+        best = max(gains, key=lambda move: (gains[move], _order(move)))
+        if gains[best] <= 0:
+            break
         result = merged(best)
-        groups = [g for g in groups if not any(g is p for p in best)] + [result]
+        groups = [group for group in groups if group not in best] + [result]
+        for rank in frozenset().union(*(group.ranks for group in best)):
+            touching[rank] = touching[rank] - best | ({result} if rank in result.ranks else set())
+        gains = {move: value for move, value in gains.items() if not move & best}
+        gains.update({move: gain(move) for move in moves(result) if len(move) > 1})
+    return [group.members for group in groups]
+
+
+def _order(move: frozenset[_Group]) -> list[Indices]:
+    """Decides between moves of equal gain, the same way in every run."""
+    return sorted(group.members for group in move)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import exp
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -153,7 +153,9 @@ class DagTensor(nn.Module, Queries):
                 shapes = [tuple(core.shape) for core in cores]
                 raise ValueError(f"core {k} does not fit a tensor train (r, n, r'): {shapes}")
         shape, ranks = [core.shape[1] for core in cores], dict(enumerate(ends[1:-1], 1))
-        tensor = cls.tensor_train(shape, ranks or 1, dtype=cores[0].dtype, device=cores[0].device)
+        tensor = cls.tensor_train(
+            shape, cast(Rank, ranks or 1), dtype=cores[0].dtype, device=cores[0].device
+        )
         return tensor._filled([core.movedim(1, 0) for core in cores])
 
     def to_tt(self) -> list[Tensor]:
@@ -255,10 +257,10 @@ class DagTensor(nn.Module, Queries):
             >>> core.shape, bool(torch.allclose(core.sum(0), torch.ones(2, 1)))
             (torch.Size([3, 2, 1]), True)
         """
-        raw = self._parameters.values()
+        cores: list[Tensor] = list(self.parameters())
         if self.structure.normalized:
-            raw = [torch.softmax(logits, dim=0) for logits in raw]
-        return dict(zip(self.dag.edges, raw, strict=True))
+            cores = [torch.softmax(logits, dim=0) for logits in cores]
+        return dict(zip(self.dag.edges, cores, strict=True))
 
     def operands(self, *, log: bool = False) -> list[Tensor]:
         """One tensor for each edge, with the indices of ``structure.terms``."""
@@ -303,9 +305,7 @@ class DagTensor(nn.Module, Queries):
         tensor = self._resized(rank, resize.grow)
         with torch.no_grad():
             for core in tensor.parameters() if noise else ():
-                core += noise * torch.randn(
-                    core.shape, generator=generator, dtype=core.dtype, device=core.device
-                )
+                core.add_(torch.empty_like(core).normal_(std=noise, generator=generator))
         return tensor
 
     def shrink(self, rank: Rank) -> DagTensor:
@@ -320,10 +320,10 @@ class DagTensor(nn.Module, Queries):
 
     @torch.no_grad()
     def _resized(self, rank: Rank, change: Callable[..., list[Tensor]]) -> DagTensor:
-        choices = dict(zip(self.dag.edges, self.structure.choices, strict=True))
+        sizes = zip(self.dag.edges, self.structure.choices, strict=True)
         tensor = DagTensor(
             self.dag,
-            choices | self.choice_names,
+            {edge: self.choice_names.get(edge, size) for edge, size in sizes},
             rank,
             parametrization=self.parametrization,
             ties=self.ties,

@@ -1,0 +1,14 @@
+"""One thread by default: the tensors of the tests are tiny, and results do not depend on it."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
