@@ -8,8 +8,10 @@ the mixed pairs, which hardly occur, as much weight as the planted ones.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from tensus_tn import Dag, DagTensor, RelationGraph, fit_em, propagate_dag, show_config
+from tensus_tn.relations import RelationKey
 
 RELATIONS = ["AP", "PA", "PC", "CP"]
 DAG = Dag([("H0", "H1"), ("H1", "H2"), ("H0", "H2")])
@@ -18,7 +20,7 @@ PLANTED = torch.tensor(
 )  # PA then AP, or PC then CP; beside both a link by PC
 
 
-def planted_samples(num: int, generator: torch.Generator) -> torch.Tensor:
+def planted_samples(num: int, generator: torch.Generator) -> Tensor:
     """Draw ``(num, 3)`` choices: one of the planted meta-graphs, every tenth choice at random."""
     samples = PLANTED[torch.randint(2, (num,), generator=generator)]
     noise = torch.randint(len(RELATIONS), samples.shape, generator=generator)
@@ -41,8 +43,8 @@ def as_text(index: list[int]) -> str:
 def random_graph(num_nodes: int, generator: torch.Generator) -> RelationGraph:
     """A graph with four edges a node in every relation."""
     ends = torch.randint(num_nodes, (len(RELATIONS), 2, 4 * num_nodes), generator=generator)
-    edges = {("node", name, "node"): pair for name, pair in zip(RELATIONS, ends, strict=True)}
-    return RelationGraph.from_edge_index(edges, {"node": num_nodes}, normalize="row")
+    edges: dict[RelationKey, Tensor] = dict(zip(RELATIONS, ends, strict=True))
+    return RelationGraph.from_edge_index(edges, num_nodes, normalize="row")
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -41,6 +42,24 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
     return _run(graph, h, w.reshape(-1), ranks, [0], [1])[0]
 
 
+@overload
+def propagate_dag(
+    graph: RelationGraph,
+    dag: Dag,
+    h: Tensor,
+    weights: Mapping[Edge, Tensor],
+    *,
+    return_states: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def propagate_dag(
+    graph: RelationGraph,
+    dag: Dag,
+    h: Tensor,
+    weights: Mapping[Edge, Tensor],
+    *,
+    return_states: Literal[True],
+) -> dict[Node, Tensor]: ...
 def propagate_dag(
     graph: RelationGraph,
     dag: Dag,
