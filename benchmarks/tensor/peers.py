@@ -307,7 +307,7 @@ class TensorKrowch(Peer):
 
         self.tensorkrowch = tensorkrowch
 
-    def _modes(self, problem: Problem, index: Tensor) -> Iterable[Variant]:
+    def _modes(self, problem: Problem, data: Callable[[], Tensor]) -> Iterable[Variant]:
         if not problem.is_path:
             raise UnsupportedError(self.scope)
         count = len(problem.cores)
@@ -326,20 +326,33 @@ class TensorKrowch(Peer):
                 chain.trace(torch.zeros(1, count, CHOICES), **modes)
                 leaves = [p for p in chain.parameters() if p.ndim > 1]
 
-                def call(chain=chain, modes=modes) -> Tensor:
-                    data = self.tensorkrowch.embeddings.basis(index, dim=CHOICES).float()
-                    return chain(data, **modes)
+                yield Variant(
+                    lambda chain=chain, modes=modes: chain(data(), **modes), leaves, to_cores
+                )
 
-                yield Variant(call, leaves, to_cores)
+    def _one_hot(self, index: Tensor) -> Tensor:
+        one_hot: Tensor = self.tensorkrowch.embeddings.basis(index, dim=CHOICES)
+        return one_hot.float()
 
     def entries(self, problem: Problem) -> Iterable[Variant]:
-        return self._modes(problem, problem.index)
+        return self._modes(problem, lambda: self._one_hot(problem.index))
 
     def entry(self, problem: Problem) -> Iterable[Variant]:
-        return self._modes(problem, problem.index[:1])
+        index = problem.index[:1]
+        return self._modes(problem, lambda: self._one_hot(index))
 
     def sum(self, problem: Problem) -> Iterable[Variant]:
-        raise UnsupportedError("sums no chain; a contraction with data of ones")
+        ones = torch.ones(1, len(problem.cores), CHOICES)
+        return self._modes(problem, lambda: ones)
+
+    def decompose(self, dense: Tensor) -> Callable[[], Tensor]:
+        def run() -> Tensor:
+            first, *cores = self.tensorkrowch.decompositions.vec_to_mps(dense, rank=RANK)
+            for core in cores:
+                first = torch.tensordot(first, core, dims=1)
+            return first
+
+        return run
 
 
 PEERS: dict[str, type[Peer]] = {

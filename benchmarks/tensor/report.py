@@ -17,7 +17,7 @@ HEAD = """# Performance of the tensor network
 `make bench`, or `python -m benchmarks.tensor`, prints this table and writes this page.
 
 A number says how many times the time of tensus_tn a library takes: **2.0 x** means that tensus_tn
-is twice as fast, and a number below 1, marked *slower*, that it loses. All work on raw (`free`)
+is twice as fast, and a number below 1, marked *loss*, that it is slower. All work on raw (`free`)
 cores with 6 choices and rank 4, in float32, on one thread. Every contender first had to give the
 same numbers, and for the backward pass the same gradients, as a computation in float64. Each is
 used with what it has for the purpose and tuned: paths and expressions are made beforehand, cores
@@ -29,7 +29,7 @@ quartiles in brackets.
 - opt_einsum, cotengra and quimb gather a row of every core for each entry and contract these.
 - TensorLy evaluates no entries: it makes the dense tensor and looks them up.
 - TensorKrowch contracts one-hot vectors, made from the index.
-- "plan of the sum" is the time to find a contraction order and to compile it, from an empty cache.
+- "plan of the sum" is the time to find a contraction order, from an empty cache.
 - "decompose" is a tensor train of a dense tensor, and the dense tensor of it. tensus_tn starts from
   the same TT-SVD as the others and improves it by alternating least squares, in float64: more work
   for an error that is no higher.
@@ -49,7 +49,7 @@ def row(result: Result) -> list[str]:
             cells.append("-")
             continue
         ratio = result.ratio(name)
-        cells.append(f"{ratio:.{1 if ratio >= 1 else 2}f} x{'' if ratio >= 1 else ' slower'}")
+        cells.append(f"{ratio:.{1 if ratio >= 1 else 2}f} x{'' if ratio >= 1 else ' loss'}")
     return cells
 
 
