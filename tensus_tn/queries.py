@@ -74,9 +74,6 @@ class Queries(ABC):
         """The order of the tensor."""
         return len(self.structure.free)
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __iter__(self) -> None:  # without it, Python would iterate by __getitem__
         raise TypeError(f"{type(self).__name__} is not iterable; use to_dense()")
 

@@ -23,6 +23,7 @@ from tensus_tn.plan import Indices, Optimize, Plan, find_plan
 # the CPU: a looked-up value costs about four of them, a value of a table about eight.
 _LOOKUP, _TABLE = 4.0, 8.0
 _DIMENSIONS = 60  # of a table; torch has at most 64
+_POSITIONS = 2**31 - 1  # in a table; they are computed in 32 bits
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def find_table_plan(
         optimize: Passed to :func:`find_plan`.
         limit: The most entries that a tensor may have; larger batches are cut into pieces.
     """
-    groups = _group(inputs, choices, sizes, batch_size, limit)
+    groups = _group(inputs, choices, sizes, batch_size, min(limit, _POSITIONS))
     batch = len(sizes)
     sizes = (*sizes, batch_size)
     tables, terms, columns = [], [], []
@@ -148,8 +149,7 @@ def find_table_plan(
     for group in groups:
         members = [inputs[n] for n in group]
         others = {i for n, term in enumerate(inputs) if n not in group for i in term}
-        free = {choices[n] for n in group if choices[n] is not None}
-        ranks = tuple(dict.fromkeys(i for t in members for i in t if i in others and i not in free))
+        ranks = tuple(dict.fromkeys(i for term in members for i in term if i in others))
         picks = tuple(c for n in group if (c := choices[n]) is not None)
         tables.append(find_plan(members, ranks + picks, sizes, optimize=optimize, limit=limit))
         terms.append((*ranks, batch) if picks else ranks)
