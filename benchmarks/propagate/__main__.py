@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.propagate import graphs, report
-from benchmarks.propagate.measure import keep_freed_memory, run_case
+from benchmarks.propagate.measure import keep_freed_memory, run_case, summarise_ours
 from benchmarks.propagate.peers import ABSENT, PEERS
 from benchmarks.timing import machine_facts
 
@@ -51,7 +51,9 @@ def main() -> None:
                     chosen = [peer for peer in chosen if peer.title not in before]
 
                 def save(case: dict, key: str = key, before: dict = before) -> None:
-                    stored["cases"][key] = {**case, "peers": {**before, **case["peers"]}}
+                    merged = {**case, "peers": {**before, **case["peers"]}}
+                    summarise_ours(merged)
+                    stored["cases"][key] = merged
                     _write(options.output, stored)
 
                 save(run_case(problem, chosen, steps=steps, seconds=options.seconds, save=save))

@@ -124,7 +124,7 @@ def run_case(
             **_pair(ours, run, h, weights, grad, seconds),
         }
         case["peers"][peer.title] = row
-        _summarise_ours(case)
+        summarise_ours(case)
         print(
             f"{problem.name:>20}  {peer.title:50}",
             *(f"{row[way]['ratio']:8.1f} x" for way in ("forward", "both")),
@@ -173,7 +173,7 @@ def _forward(run, h, weights) -> Tensor:
         return run(h, weights)
 
 
-def _summarise_ours(case: dict[str, Any]) -> None:
+def summarise_ours(case: dict[str, Any]) -> None:
     """Our own time: the median over the pairs, with the extremes of their quartiles."""
     rows = [row for title, row in case["peers"].items() if title != OURS and "forward" in row]
     for way in ("forward", "both") if rows else ():
@@ -209,7 +209,7 @@ def memory(run, h: Tensor, weights: Weights, grad: Tensor) -> dict[str, float | 
 
 
 def keep_freed_memory() -> None:
-    """Make malloc reuse memory rather than return it: fresh pages would cost peers the most."""
+    """Make malloc reuse memory rather than return it, so that page faults do not decide."""
     try:
         libc = ctypes.CDLL(None)
         libc.mallopt(-4, 0)  # M_MMAP_MAX
