@@ -1,0 +1,48 @@
+"""Compiles the torch-free part of csrc for the tests, as setup.py does for the extension."""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+CSRC = HERE.parent.parent / "csrc"
+COMPILER = shlex.split(os.environ.get("CXX") or shutil.which("c++") or "")
+
+needs_compiler = pytest.mark.skipif(not COMPILER, reason="no C++ compiler: set CXX")
+
+KERNEL_ISAS = {"plain": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    KERNEL_ISAS["avx2"] = ["-mavx2", "-mfma"]
+    KERNEL_ISAS["avx512"] = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"]
+
+
+def kernel_jobs(isas):
+    """The jobs that make the kernels, given the flags of each instruction set, and their choice."""
+    return [
+        ("dispatch", CSRC / "cpu/dispatch.cpp", [f"-DTENSUS_HAS_{isa}" for isa in isas]),
+        *(
+            (f"kernels_{isa}", CSRC / "cpu/kernels.cpp", [f"-DTENSUS_ISA={isa}", *flags])
+            for isa, flags in isas.items()
+        ),
+    ]
+
+
+def build(target, jobs, link_flags):
+    """Compiles every job (name, source, flags) next to the target, in parallel, and links them."""
+    common = ["-std=c++20", "-O1", "-Wno-psabi", "-ffp-contract=fast"]
+
+    def compile_one(job):
+        name, source, flags = job
+        made = target.parent / f"{name}.o"
+        subprocess.run([*COMPILER, *common, *flags, "-c", source, "-o", made], check=True)
+        return made
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile_one, jobs))
+    subprocess.run([*COMPILER, *objects, "-o", target, *link_flags], check=True)
