@@ -4,6 +4,14 @@ import pytest
 import torch
 
 
+@pytest.fixture
+def tensorly():
+    """TensorLy on torch; its backend is global, so it is put back afterwards."""
+    tensorly = pytest.importorskip("tensorly")
+    with tensorly.backend_context("pytorch"):
+        yield tensorly
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     torch.set_num_threads(1)

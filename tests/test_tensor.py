@@ -83,9 +83,7 @@ def test_global_ties_are_cp():
     torch.testing.assert_close(t.to_dense(), torch.einsum("ir,jr,kr->ijk", *factors))
 
 
-def test_classic_forms_and_conversions_against_tensorly():
-    tensorly = pytest.importorskip("tensorly")
-    tensorly.set_backend("pytorch")
+def test_classic_forms_and_conversions_against_tensorly(tensorly):
     tt = DagTensor.tensor_train((3, 4, 5), rank={1: 2, 2: 3})
     torch.testing.assert_close(tensorly.tt_to_tensor(tt.to_tt()), tt.to_dense())
     torch.testing.assert_close(DagTensor.from_tt(tt.to_tt()).to_dense(), tt.to_dense())
