@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -75,7 +76,10 @@ def fetch(
     """The plan for a query (see :func:`make_plan`), from the cache."""
     batch = _bucket(batch)
     if torch.compiler.is_compiling():
-        return _traced[_number(structure, kind, batch, kept, optimize, limit)]
+        plan: Plan | TablePlan = getattr(
+            _traced, _name(structure, kind, batch, kept, optimize, limit)
+        )
+        return plan
     return _cached(structure, kind, batch, kept, optimize, limit)
 
 
@@ -89,14 +93,15 @@ def _bucket(batch: int) -> int:
 
 
 # torch.compile looks into a cached function, and would trace the search for a path. So the search is
-# hidden in a function whose result it takes as a constant, and it reads the plan from a dictionary.
-_traced: dict[int, Plan | TablePlan] = {}
+# hidden in a function whose result it takes as a constant, the name of an attribute that has the plan.
+# (A dictionary would not do: it is read once a graph, and the second plan of a graph is not in it.)
+_traced = SimpleNamespace()
 
 
 @torch.compiler.assume_constant_result
-def _number(*query: Any) -> int:
+def _name(*query: Any) -> str:
     plan = _cached(*query)
     plan.prepare(SUM_PRODUCT)
     plan.prepare(LOG_SUM_EXP)
-    _traced[id(plan)] = plan
-    return id(plan)
+    setattr(_traced, f"plan_{id(plan)}", plan)
+    return f"plan_{id(plan)}"

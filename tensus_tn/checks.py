@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,19 +16,27 @@ def is_mapped(x: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
+def is_batch(index: Any) -> bool:
+    """Whether an index is one of many entries: a tensor, an array or a list with rows."""
+    if isinstance(index, (Tensor, np.ndarray)):
+        return index.ndim != 1
+    return isinstance(index, (list, tuple)) and isinstance(index[0], (list, tuple, np.ndarray))
+
+
 def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
     """One index as non-negative integers; negative ones count from the end, as in Python."""
     if isinstance(index, Tensor):
         _check_integers(index)
-        index = index.tolist()
-    entry = [index] if isinstance(index, int) else list(index)
+    entry = index.tolist() if isinstance(index, (Tensor, np.ndarray)) else index
+    entry = list(entry) if isinstance(entry, (list, tuple)) else [entry]
     if len(entry) != len(shape):
         raise ValueError(
             f"an index has {len(shape)} integers, one an edge, got {len(entry)}: {index}"
         )
     for axis, (value, size) in enumerate(zip(entry, shape, strict=True)):
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, SupportsIndex) or isinstance(value, bool):
             raise TypeError(f"an index has integers, got {value!r} on axis {axis}")
+        value = operator.index(value)
         if not -size <= value < size:
             raise ValueError(f"index {value} on axis {axis} is out of range for {size} choices")
         entry[axis] = value % size
@@ -38,7 +48,7 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
     _check_integers(index)
     if index.ndim == 0 or index.shape[-1] != len(shape):
         raise ValueError(f"expected an index (..., {len(shape)}), got {tuple(index.shape)}")
-    rows = index.reshape(-1, len(shape))
+    rows = index.reshape(-1, len(shape)).long()
     sizes = torch.tensor(shape, device=rows.device)
     if torch.compiler.is_compiling():
         inside = ((rows >= -sizes) & (rows < sizes)).all()

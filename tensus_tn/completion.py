@@ -90,7 +90,7 @@ def complete(
         dtype=torch.float64,
         device=values.device,
     )
-    rows = check_rows(index, tensor.shape)
+    rows = check_rows(index, tensor.shape).long()
     if index.shape[:-1] != values.shape:
         raise ValueError(
             f"index {tuple(index.shape)} and values {tuple(values.shape)} disagree: one value for "

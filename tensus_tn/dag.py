@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 if TYPE_CHECKING:
     import networkx
@@ -86,7 +87,7 @@ class Dag:
 
     @classmethod
     def from_networkx(cls, graph: networkx.DiGraph) -> Dag:
-        """The edges of a networkx ``DiGraph``, in its order.
+        """The edges of a networkx ``DiGraph``, ordered by their attribute ``axis`` where all have it.
 
         Raises:
             ValueError: As the constructor, and for an undirected graph, a multigraph or a node
@@ -102,7 +103,10 @@ class Dag:
         isolated = [node for node in graph if graph.degree(node) == 0]
         if isolated:
             raise ValueError(f"node {isolated[0]!r} has no edges: not on a source-to-sink path")
-        return cls(graph.edges())
+        edges = list(graph.edges(data="axis"))
+        if all(axis is not None for *_, axis in edges):
+            edges.sort(key=lambda edge: edge[2])
+        return cls(edge[:2] for edge in edges)
 
     def to_networkx(self) -> networkx.DiGraph:
         """This graph as a networkx ``DiGraph``, nodes in topological order.
@@ -115,7 +119,8 @@ class Dag:
 
         graph = networkx.DiGraph()
         graph.add_nodes_from(self.nodes)
-        graph.add_edges_from(self.edges)
+        # networkx lists edges by node: the attribute keeps the order of the axes.
+        graph.add_edges_from((*edge, {"axis": k}) for k, edge in enumerate(self.edges))
         return graph
 
     def draw(
@@ -147,10 +152,10 @@ class Dag:
         return hash(self.edges)
 
     def __repr__(self) -> str:
-        shown = list(self.edges)
-        if len(shown) <= 10:
-            return f"Dag({shown})"
-        return f"Dag([{shown[0]}, {shown[1]}, ..., {shown[-1]}], {len(shown)} edges)"
+        whole = f"Dag({list(self.edges)})"
+        if len(whole) <= 100:
+            return whole
+        return f"Dag([{self.edges[0]}, ..., {self.edges[-1]}], {len(self.edges)} edges)"
 
 
 def _as_edge(edge: Any) -> Edge:
@@ -172,7 +177,7 @@ def _check_edges(edges: tuple[Edge, ...]) -> None:
 
 
 def _check_positive(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, SupportsIndex) or index(value) < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 

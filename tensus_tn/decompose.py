@@ -156,7 +156,7 @@ def tt_svd(structure: Structure, dense: Tensor) -> Cores:
     rest, rank = dense.permute(order).reshape(1, -1), 1
     for e in order[:-1]:
         u, s, v = torch.linalg.svd(rest.reshape(rank * dense.shape[e], -1), full_matrices=False)
-        tail, rank = rank, structure.ranks[structure.core_ranks[e][-1]]
+        tail, rank = rank, structure.core_shape(e)[-1]
         kept = min(rank, len(s))
         core = dense.new_zeros(tail, dense.shape[e], rank)
         core[..., :kept] = u[:, :kept].reshape(tail, -1, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from math import inf
 from time import perf_counter
 from typing import cast
 
@@ -77,7 +78,13 @@ def fit_em(
     if not tol >= 0:
         raise ValueError(f"tol must be a non-negative number, got {tol}")
     start.check_finite()
-    rows, shares = _distinct(check_rows(index, start.shape), _weights(index, weights))
+    shares = _weights(index, weights)
+    used = shares > 0
+    rows, shares = _distinct(check_rows(index, start.shape)[used], shares[used])
+    impossible = (start.log_prob(rows) == -inf).nonzero()
+    if len(impossible):
+        sample = rows[impossible[0, 0]].tolist()
+        raise ValueError(f"the start gives the sample {sample} no probability: it can't be fitted")
     began, converged = perf_counter(), False
     tensor = deepcopy(start).double()
     counts, value = expected_counts(tensor, rows, shares)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product as cartesian
+from string import ascii_letters
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,16 +38,19 @@ class Semiring:
     multiply: Callable[[Tensor, Tensor], Tensor]
     reduce: Callable[[Tensor, Dims], Tensor]
     add: Callable[[Tensor, Tensor], Tensor]
+    one: float
     has_matmul: bool = False
 
 
-SUM_PRODUCT = Semiring("sum-product", torch.mul, torch.sum, torch.add, has_matmul=True)
-LOG_SUM_EXP = Semiring("log-sum-exp", torch.add, torch.logsumexp, torch.logaddexp)
-MAX_PRODUCT = Semiring("max-product", torch.mul, torch.amax, torch.maximum)
+SUM_PRODUCT = Semiring("sum-product", torch.mul, torch.sum, torch.add, 1.0, has_matmul=True)
+LOG_SUM_EXP = Semiring("log-sum-exp", torch.add, torch.logsumexp, torch.logaddexp, 0.0)
+MAX_PRODUCT = Semiring("max-product", torch.mul, torch.amax, torch.maximum, 1.0)
 
 
 def lower(plan: Plan, semiring: Semiring) -> Program:
     """Turn the steps of ``plan`` into torch operations; slices are an outer loop over them."""
+    if not plan.inputs:
+        return lambda operands: torch.tensor(semiring.one)
     run = partial(_run_steps, [_lower_step(step, plan, semiring) for step in plan.steps])
     return _slice_loop(plan, semiring, run) if plan.sliced else run
 
@@ -92,7 +96,7 @@ def _lower_step(step: Step, plan: Plan, semiring: Semiring) -> _Instruction:
     terms = (step.left_indices, step.right_indices, step.output)
     if semiring.has_matmul and _is_matmul(*terms):
         compute = _lower_matmul(*terms)
-    elif semiring.has_matmul and plan.batch not in step.union and plan.size(step.union) > _SMALL:
+    elif semiring.has_matmul and plan.batch not in step.union and _is_einsum(plan, step):
         compute = _lower_einsum(*terms)
     else:
         compute = _lower_broadcast(*terms, semiring)
@@ -132,8 +136,12 @@ def _lower_matmul(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Te
     return torch.matmul
 
 
+def _is_einsum(plan: Plan, step: Step) -> bool:
+    return plan.size(step.union) > _SMALL and len(step.union) <= len(ascii_letters)
+
+
 def _lower_einsum(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
-    letter = {i: chr(ord("a") + n) for n, i in enumerate(dict.fromkeys(left + right))}
+    letter = dict(zip(dict.fromkeys(left + right), ascii_letters, strict=False))
     terms = ("".join(letter[i] for i in indices) for indices in (left, right, output))
     return partial(torch.einsum, "{},{}->{}".format(*terms))
 

@@ -22,6 +22,8 @@ Indices = tuple[int, ...]
 Optimize = Any  # what opt_einsum takes: a name, a path, or an optimizer object such as cotengra's
 Pairs = list[tuple[int, int]]  # operands by number; a result takes the next free number
 
+_SLICES = 2**14  # the most that a contraction is cut into
+
 
 @dataclass(frozen=True)
 class Step:
@@ -170,7 +172,7 @@ def find_plan(
     elimination compete, and the one with fewer flops wins.
 
     Args:
-        inputs: The indices of each operand; at least one operand.
+        inputs: The indices of each operand.
         output: The indices to keep, in order.
         sizes: The size of each index.
         batch: An index that the operands store last, and the output too.
@@ -184,6 +186,8 @@ def find_plan(
         >>> find_plan(((0, 1), (1, 2), (2, 3)), (0, 3), (2, 2, 2, 2)).flops
         32
     """
+    if not inputs:
+        return Plan((), (), tuple(sizes), ())
     base = _Builder(tuple(inputs), output, tuple(sizes), batch)
     base.simplify()
     candidates = [
@@ -287,9 +291,13 @@ def _opt_einsum_pairs(optimize: Optimize) -> Callable[[_Builder], Pairs]:
             return []
         symbol = opt_einsum.get_symbol
         terms = ["".join(map(symbol, t)) for t in (*network.live.values(), network.output)]
-        shapes = [tuple(network.sizes[i] for i in term) for term in network.live.values()]
-        equation = f"{','.join(terms[:-1])}->{terms[-1]}"
-        path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
+        if callable(optimize):  # the protocol that opt_einsum's and cotengra's optimizers share
+            sizes = {symbol(i): network.sizes[i] for t in network.live.values() for i in t}
+            path = optimize([frozenset(t) for t in terms[:-1]], frozenset(terms[-1]), sizes)
+        else:
+            shapes = [tuple(network.sizes[i] for i in term) for term in network.live.values()]
+            equation = f"{','.join(terms[:-1])}->{terms[-1]}"
+            path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
         return _numbered(path, list(network.live), len(network.inputs) + len(network.steps))
 
     return find
@@ -363,10 +371,12 @@ def _sliced(plan: Plan, limit: int) -> Plan:
         step = max(plan.steps, key=plan._allocated)
         spared = {*plan.output, *plan.sliced, plan.batch}
         choices = [i for i in step.union - spared if plan.sizes[i] > 1]
-        if not choices or plan.size(plan.output) > limit:
+        loops = prod(plan.sizes[i] for i in plan.sliced)
+        if not choices or plan.size(plan.output) > limit or loops > _SLICES:
             raise ValueError(
-                f"the contraction {plan.equation} needs a tensor of {plan.largest:,} entries, above "
-                f"the limit of {limit:,}, and no summed index is left to slice; raise memory_limit"
+                f"the contraction {plan.equation} needs a tensor of {plan.largest * loops:,} entries, "
+                f"above the limit of {limit:,}, and slicing does not bring it below; it takes "
+                f"{plan.flops:.1e} flops; raise memory_limit"
             )
         index = min(choices, key=lambda i: (-plan.sizes[i], i))
         fields = (plan.inputs, plan.output, plan.sizes, plan.steps, plan.batch)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, isnan, prod
+from math import exp, isinf, isnan, prod
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from tensus_tn.cache import fetch, used_edges
-from tensus_tn.checks import check_entry, check_rows, is_mapped
+from tensus_tn.checks import check_entry, check_rows, is_batch, is_mapped
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.execute import LOG_SUM_EXP, SUM_PRODUCT, Semiring
 from tensus_tn.plan import Indices, Optimize, Plan
@@ -108,7 +108,8 @@ class Queries(ABC):
 
     def _evaluate(self, index: Index, semiring: Semiring) -> Tensor:
         operands = self.operands(log=semiring is LOG_SUM_EXP)
-        if isinstance(index, Tensor) and index.ndim != 1:
+        if is_batch(index):
+            index = torch.as_tensor(index, device=operands[0].device)
             rows = check_rows(index, self.structure.shape)
             plan = cast(TablePlan, self._fetch("entries", batch=rows.shape[0]))
             value = plan(operands, rows, semiring=semiring)
@@ -126,8 +127,8 @@ class Queries(ABC):
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
-            >>> DagTensor(Dag.complete(5), choices=6, rank=4).sum()
-            tensor(1.)
+            >>> DagTensor(Dag.complete(5), choices=6, rank=4).sum().item()
+            1.0
         """
         return self.marginal(())
 
@@ -162,23 +163,29 @@ class Queries(ABC):
         if len(set(kept)) < len(kept):
             raise ValueError(f"an edge is named twice in {[self.dag.edges[e] for e in kept]}")
         normalized, used = self.structure.normalized, used_edges(self.structure, kept)
-        log = normalized and bool(self.structure.fixed)  # a product of many fixed cores underflows
+        # A product of many fixed cores underflows, and a sum over many rank states overflows.
+        states = self.structure.log_states_of(used)
+        log = normalized and (bool(self.structure.fixed) or states > _MANY_STATES)
         operands = self.operands(log=log)
         limit = self._limit(memory_limit)
         size = prod([self.structure.choices[e] for e in kept])
         if size > limit:
             raise ValueError(
                 f"the result has {size:,} entries ({size * operands[0].element_size():,} bytes), above "
-                f"the memory limit of {memory_limit or self.memory_limit:,} bytes; raise memory_limit"
+                f"the memory limit of {limit * operands[0].element_size():,} bytes; raise memory_limit"
             )
+        if len(kept) > 64:
+            raise ValueError(f"torch has at most 64 dimensions, the result would have {len(kept)}")
         if normalized and not kept:
-            return torch.ones_like(operands[0].flatten()[0])
+            if not torch.compiler.is_compiling():
+                self.check_finite()
+            return 0.0 * operands[0].sum() + 1.0
         plan = cast(Plan, self._fetch("marginal", kept=kept, limit=limit))
         value = plan(*(operands[e] for e in used), semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
         if log:
             value = (value - self.log_total(used)).exp()
         elif normalized:
-            value = value * exp(-self.structure.log_states_of(used))
+            value = value * exp(-states)
         return self._check_nan(value)
 
     def marginals(self) -> dict[Edge, Tensor]:
@@ -197,7 +204,7 @@ class Queries(ABC):
             shares = [x / prod(x.shape[1:]) for x in self.operands()]
         else:
             grad_wanted = torch.is_grad_enabled()
-            with torch.enable_grad():
+            with torch.inference_mode(False), torch.enable_grad():
                 operands = self.operands(log=normalized)
                 operands = [x if x.requires_grad else x.detach().requires_grad_() for x in operands]
                 plan = cast(Plan, self._fetch("all"))
@@ -230,8 +237,9 @@ class Queries(ABC):
         """
         self._need_distribution("entropy")
         if samples is None:
-            contributions: Tensor = torch.special.entr(self.to_dense())
-            return contributions.sum()
+            dense = self.to_dense()
+            # An entry of zero adds nothing, nor does its gradient.
+            return -(dense * torch.where(dense > 0, dense, 1.0).log()).sum()
         log_prob = self.log_prob(self.sample(samples, generator=generator))
         value = log_prob.detach()
         # The gradient of the entropy is -E[log T * grad log T], and E[grad log T] is zero: the mean
@@ -251,7 +259,7 @@ class Queries(ABC):
         self._need_distribution("sample")
         check_size("num", num)
         self.check_finite()
-        return draw(self.structure, self.operands(log=True), num, generator)
+        return draw(self.structure, self.operands(log=True), num, generator, self._limit())
 
     def rsample(
         self, num: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
@@ -271,7 +279,8 @@ class Queries(ABC):
             raise ValueError(f"temperature must be positive, got {temperature}")
         check_size("num", num)
         self.check_finite()
-        draws = draw_one_hot(self.structure, self.operands(log=True), num, temperature, generator)
+        logs = self.operands(log=True)
+        draws = draw_one_hot(self.structure, logs, num, temperature, generator, self._limit())
         return {self.dag.edges[e]: one_hot for e, one_hot in draws.items()}
 
     def top_k(self, k: int = 1, *, budget: int = 1_000_000) -> TopK:
@@ -338,11 +347,15 @@ class Queries(ABC):
         logs = self.operands(log=True)
         plan = cast(Plan, self._fetch("marginal"))
         rest = structure.log_states_of(used) - structure.log_states_of(fixed)
-        return plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
+        total = plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
+        if not torch.compiler.is_compiling() and not is_mapped(total) and isinf(total.item()):
+            raise ValueError("the condition has probability zero: nothing can be said given it")
+        return total
 
     def _limit(self, memory_limit: int | None = None) -> int:
         """The memory limit as a number of entries."""
-        return (memory_limit or self.memory_limit) // self.dtype.itemsize
+        limit = self.memory_limit if memory_limit is None else memory_limit
+        return check_size("memory_limit", limit) // self.dtype.itemsize
 
     def _edge_number(self, edge: Edge) -> int:
         if edge not in self.edges:
@@ -359,7 +372,7 @@ class Queries(ABC):
                 if choice not in names:
                     raise ValueError(f"edge {edge!r} has no choice {choice!r}, only {list(names)}")
                 choice = names.index(choice)
-            numbers[e] = check_entry(choice, self.structure.choices[e : e + 1])[0]
+            numbers[e] = check_entry([choice], self.structure.choices[e : e + 1])[0]
         return numbers
 
     def _need_distribution(self, query: str) -> None:
@@ -367,10 +380,12 @@ class Queries(ABC):
             raise ValueError(f"{query} needs a distribution: parametrization='softmax', not 'free'")
 
     def check_finite(self) -> None:
-        """Raise a ValueError that names the first edge with NaN in its core."""
+        """Raise a ValueError that names the first edge with NaN, or an impossible condition."""
         for edge, core in zip(self.dag.edges, self.operands(), strict=True):
             if bool(core.isnan().any()):
                 raise ValueError(f"the parameters of edge {edge!r} contain NaN or infinity")
+        if self.structure.normalized and self.structure.fixed:
+            self.log_total(tuple(self.structure.fixed))
 
     def _check_nan(self, value: Tensor) -> Tensor:
         """Pass a result on, unless it is NaN because a parameter is."""

@@ -16,10 +16,17 @@ from tensus_tn.structure import Structure
 
 
 def draw(
-    structure: Structure, logs: list[Tensor], num: int, generator: torch.Generator | None
+    structure: Structure,
+    logs: list[Tensor],
+    num: int,
+    generator: torch.Generator | None,
+    limit: int,
 ) -> Tensor:
-    """Draw ``(num, M)`` indices of the free edges; ``logs`` are the operands of the network."""
-    states = _draw_ranks(structure, logs, num, generator)
+    """Draw ``(num, M)`` indices of the free edges.
+
+    ``logs`` are the operands of the network; no tensor over ranks has more than ``limit`` entries.
+    """
+    states = _draw_ranks(structure, logs, num, generator, limit)
     columns = [
         _race(_given(logs[e].detach(), structure.core_ranks[e], states, num), generator).argmin(0)
         for e in structure.free
@@ -33,9 +40,10 @@ def draw_one_hot(
     num: int,
     temperature: float,
     generator: torch.Generator | None,
+    limit: int,
 ) -> dict[int, Tensor]:
     """Draw one-hot choices ``(num, C_e)`` with straight-through Gumbel gradients."""
-    states = _draw_ranks(structure, logs, num, generator)
+    states = _draw_ranks(structure, logs, num, generator, limit)
     draws = {}
     for e in structure.free:
         arrival = _race(_given(logs[e], structure.core_ranks[e], states, num), generator)
@@ -61,7 +69,11 @@ def _race(log: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _draw_ranks(
-    structure: Structure, logs: list[Tensor], num: int, generator: torch.Generator | None
+    structure: Structure,
+    logs: list[Tensor],
+    num: int,
+    generator: torch.Generator | None,
+    limit: int,
 ) -> dict[int, Tensor]:
     """The states ``(num,)`` of every rank, from their distribution given the fixed edges."""
     device = logs[0].device
@@ -79,7 +91,7 @@ def _draw_ranks(
         joint = [factor for factor in factors if rank in factor[0]]
         factors = [factor for factor in factors if rank not in factor[0]]
         around = tuple(dict.fromkeys(r for ranks, _ in joint for r in ranks if r != rank))
-        plan = find_plan([ranks for ranks, _ in joint], (rank, *around), structure.sizes)
+        plan = find_plan([r for r, _ in joint], (rank, *around), structure.sizes, limit=limit)
         table = plan(*(values for _, values in joint), semiring=LOG_SUM_EXP)
         factors.append((around, table.logsumexp(0)))
         eliminated.append((rank, around, table))

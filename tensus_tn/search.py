@@ -58,6 +58,7 @@ def best_first(tensor: Queries, k: int, budget: int) -> TopK:
     bounds = _Bounds(tensor)
     found = _Found(min(k, prod(tensor.shape)))  # numel() would overflow
     _dive(bounds, found)
+    bounds.count = 0  # the budget is for the proof
     heap: list[tuple[float, Prefix]] = [(-inf, ())]
     while heap and found.wants(-heap[0][0], heap[0][1]) and bounds.count < budget:
         batch = [heapq.heappop(heap) for _ in range(min(_BATCH, len(heap)))]
@@ -125,7 +126,10 @@ class _Bounds:
         choices = torch.arange(size).repeat(len(prefixes)).unsqueeze(1)
         children = torch.cat([parents, choices], dim=1)
         self.count += len(children)
-        return self._bound(children.to(self.device)).cpu(), children
+        bounds = self._bound(children.to(self.device)).cpu()
+        if bool((bounds.isnan() | (bounds == inf)).any()):
+            raise ValueError("the entries overflow float64: scale the cores down")
+        return bounds, children
 
     def _bound(self, prefixes: Tensor) -> Tensor:
         length = prefixes.shape[1]
@@ -156,6 +160,8 @@ class _Found:
 
     def wants(self, bound: float, prefix: Prefix) -> bool:
         """Whether an entry that begins with ``prefix`` could be among the best."""
+        if len(self._kept) < self.k:
+            return True
         threshold, bound = self.threshold, _rounded(bound)
         if bound == threshold:  # a tie: the smaller index wins
             return prefix <= self._kept[-1][1][: len(prefix)]

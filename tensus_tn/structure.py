@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
-from typing import Any, Literal
+from operator import index
+from typing import Any, Literal, SupportsIndex
 
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.plan import Indices
@@ -23,9 +24,11 @@ class Structure:
         dag: The graph; edges and axes have its order.
         choices: The number of choices of each edge.
         ranks: The size of each rank index: one for each inner node, or one for all of them.
-        core_ranks: The rank indices that the core of each edge has: tail first, then head.
+        ends: The rank index of the tail and of the head of each edge; None for an end that has none
+            of its own: source, sink, and the head where it shares the index of the tail.
         normalized: Whether the cores sum to one over their choices and the ranks are averaged.
         fixed: The edges, by number, whose choice is given.
+        core_ranks: The rank indices of each operand, without those of size 1.
         free: The edges, by number, that are axes of the tensor.
         sizes: The size of every index: ranks, then choices.
         terms: The indices of each operand: the choice, unless it is fixed, then the ranks.
@@ -38,11 +41,12 @@ class Structure:
     dag: Dag
     choices: Indices
     ranks: Indices
-    core_ranks: tuple[Indices, ...]
+    ends: tuple[tuple[int | None, int | None], ...]
     normalized: bool
     fixed: frozenset[int] = frozenset()
 
     # Derived from the above, once: a query of one entry has no time to do it again.
+    core_ranks: tuple[Indices, ...] = field(init=False, repr=False, compare=False)
     free: Indices = field(init=False, repr=False, compare=False)
     sizes: Indices = field(init=False, repr=False, compare=False)
     terms: tuple[Indices, ...] = field(init=False, repr=False, compare=False)
@@ -53,9 +57,13 @@ class Structure:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        cores = list(enumerate(self.core_ranks))
+        core_ranks = tuple(
+            tuple(r for r in ends if r is not None and self.ranks[r] > 1) for ends in self.ends
+        )
+        cores = list(enumerate(core_ranks))
         free = tuple(e for e, _ in cores if e not in self.fixed)
         derived = {
+            "core_ranks": core_ranks,
             "free": free,
             "shape": tuple(self.choices[e] for e in free),
             "sizes": self.ranks + self.choices,
@@ -66,7 +74,7 @@ class Structure:
             "squeezed": tuple(e for e, r in cores if len(r) < 2),
             "log_states": sum(map(log, self.ranks)),
             "_hash": hash(
-                (self.dag, self.choices, self.ranks, self.core_ranks, self.normalized, self.fixed)
+                (self.dag, self.choices, self.ranks, self.ends, self.normalized, self.fixed)
             ),
         }
         for name, value in derived.items():
@@ -75,16 +83,19 @@ class Structure:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew: a hash is worth nothing in another process.
+        fields = (self.dag, self.choices, self.ranks, self.ends, self.normalized, self.fixed)
+        return type(self), fields
+
     def choice(self, edge: int) -> int:
         """The index of the choice of an edge."""
         return len(self.ranks) + edge
 
     def core_shape(self, edge: int) -> tuple[int, int, int]:
         """The shape ``(C_e, d_j, d_k)`` of a core, 1 for an end without a rank of its own."""
-        tail, _ = self.dag.edges[edge]
-        sizes = iter(self.ranks[r] for r in self.core_ranks[edge])
-        first = next(sizes, 1) if tail in self.dag.inner else 1
-        return (self.choices[edge], first, next(sizes, 1))
+        tail, head = (1 if r is None else self.ranks[r] for r in self.ends[edge])
+        return (self.choices[edge], tail, head)
 
     def log_states_of(self, used: Sequence[int]) -> float:
         """The logarithm of the number of states of the ranks that these operands touch."""
@@ -112,22 +123,17 @@ def make_structure(
     if ties == "global" and len(set(by_node.values())) > 1:
         raise ValueError(f"global ties need one rank for all inner nodes, got {by_node}")
     number = {node: 0 if ties == "global" else k for k, node in enumerate(dag.inner)}
-    core_ranks = tuple(
-        tuple(dict.fromkeys(number[node] for node in edge if node in number)) for edge in dag.edges
-    )
+    pairs = [(number.get(tail), number.get(head)) for tail, head in dag.edges]
+    ends = tuple((tail, None if head == tail else head) for tail, head in pairs)
     ranks = tuple(by_node.values())[: 1 if ties == "global" else None]
-    return Structure(dag, tuple(choices.values()), ranks, core_ranks, normalized)
+    return Structure(dag, tuple(choices.values()), ranks, ends, normalized)
 
 
 def _ranks(dag: Dag, rank: Rank) -> dict[Node, int]:
     if isinstance(rank, Mapping):
         _check_keys("rank", "inner node", rank, dag.inner)
-    ranks = {v: rank[v] if isinstance(rank, Mapping) else rank for v in dag.inner}
-    for node, value in ranks.items():
-        check_size(f"the rank of node {node!r}", value)
-    if not isinstance(rank, Mapping):
-        check_size("rank", rank)
-    return ranks
+        return {v: check_size(f"the rank of node {v!r}", rank[v]) for v in dag.inner}
+    return dict.fromkeys(dag.inner, check_size("rank", rank))
 
 
 def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge, tuple[str, ...]]]:
@@ -150,10 +156,10 @@ def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge
 
 
 def check_size(what: str, value: Any) -> int:
-    """Return ``value``, a positive integer, or raise a ValueError."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    """Return ``value``, a positive integer of any type, or raise a ValueError."""
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or index(value) < 1:
         raise ValueError(f"{what} must be a positive integer, got {value!r}")
-    return value
+    return index(value)
 
 
 def _check_keys(name: str, kind: str, given: Mapping[Any, Any], expected: Sequence[Any]) -> None:

@@ -18,6 +18,7 @@ from tensus_tn.structure import (
     Rank,
     Structure,
     Ties,
+    check_size,
     edge_choices,
     make_structure,
 )
@@ -91,7 +92,8 @@ class DagTensor(nn.Module, Queries):
         self.structure = make_structure(
             dag, sizes, rank, ties, normalized=parametrization == "softmax"
         )
-        self.init_scale, self.optimize, self.memory_limit = init_scale, optimize, memory_limit
+        self.init_scale, self.optimize = init_scale, optimize
+        self.memory_limit = check_size("memory_limit", memory_limit)
         for e in range(len(dag.edges)):
             core = torch.empty(self.structure.core_shape(e), dtype=dtype, device=device)
             self.register_parameter(f"core_{e}", nn.Parameter(core))
@@ -170,8 +172,9 @@ class DagTensor(nn.Module, Queries):
             raise ValueError(
                 f"only a path whose nodes have their own ranks is a tensor train: {self}"
             )
-        first, *rest = (core.movedim(0, 1) for core in self.cores().values())
-        return [first * self._scale, *rest]
+        # The factor 1 / Z is spread over the cores: in one of them it might underflow.
+        share = exp(-self.structure.log_states / self.ndim) if self.structure.normalized else 1.0
+        return [share * core.movedim(0, 1) for core in self.cores().values()]
 
     @classmethod
     def from_cp(cls, weights: Tensor | None, factors: Sequence[Tensor]) -> DagTensor:
@@ -204,11 +207,9 @@ class DagTensor(nn.Module, Queries):
         if len(self.structure.ranks) > 1 and set(self.structure.ranks) != {1}:
             raise ValueError(f"only a network with one rank index, or of rank 1, is CP: {self}")
         rank = max(self.structure.ranks, default=1)
-        cores = self.cores().values()
-        weights = torch.full(
-            (rank,), self._scale, dtype=self.dtype, device=next(iter(cores)).device
-        )
-        return weights, [core.flatten(1).expand(-1, rank) for core in cores]
+        factors = [core.flatten(1).expand(-1, rank) for core in self.cores().values()]
+        weight = 1 / rank if self.structure.normalized else 1.0
+        return factors[0].new_full((rank,), weight), factors
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial values.
@@ -333,11 +334,11 @@ class DagTensor(nn.Module, Queries):
             optimize=self.optimize,
             memory_limit=self.memory_limit,
         )
-        structure, cores = self.structure, self.operands()
-        for index, size in enumerate(tensor.structure.ranks):
-            cores = change(structure, cores, index, size)
+        cores: list[Tensor] = list(self.parameters())
         if self.structure.normalized:
-            cores = [core.log() for core in cores]
+            cores = [torch.log_softmax(core, dim=0) for core in cores]
+        for index, size in enumerate(tensor.structure.ranks):
+            cores = change(self.structure, cores, index, size)
         return tensor._filled(cores)
 
     @torch.no_grad()
@@ -346,11 +347,6 @@ class DagTensor(nn.Module, Queries):
         for parameter, core in zip(self.parameters(), cores, strict=True):
             parameter.copy_(core.reshape(parameter.shape))
         return self
-
-    @property
-    def _scale(self) -> float:
-        """The factor ``1 / Z``."""
-        return exp(-self.structure.log_states) if self.structure.normalized else 1.0
 
     def extra_repr(self) -> str:
         """What ``repr`` shows."""

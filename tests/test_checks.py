@@ -54,6 +54,7 @@ def test_nan_parameters_are_named_and_not_passed_on(tensor, shape):
         lambda: tensor.marginal([(1, 2)]),
         tensor.marginals,
         tensor.to_dense,
+        tensor.sum,
         tensor.entropy,
         tensor.top_k,
         lambda: tensor.sample(3),
@@ -62,6 +63,23 @@ def test_nan_parameters_are_named_and_not_passed_on(tensor, shape):
     for query in queries:
         with pytest.raises(ValueError, match=r"parameters of edge \(1, 2\) contain NaN"):
             query()
+
+
+@pytest.mark.parametrize("query", ["entries", "dense", "marginals", "sample", "top_k"])
+def test_an_impossible_condition_is_refused(query):
+    t = DagTensor(Dag.path(3), choices=3, rank=2)
+    with torch.no_grad():
+        t.core_0[0] = -float("inf")
+    left = t.condition({(0, 1): 0})
+    run = {
+        "entries": lambda: left[0, 0],
+        "dense": left.to_dense,
+        "marginals": left.marginals,
+        "sample": lambda: left.sample(3),
+        "top_k": left.top_k,
+    }
+    with pytest.raises(ValueError, match="probability zero"):
+        run[query]()
 
 
 def test_unknown_edges_and_choices(tensor):
@@ -97,6 +115,15 @@ def test_bad_numbers(tensor, number):
     if number != 1.5:
         with pytest.raises(ValueError, match="temperature must be positive"):
             tensor.rsample(3, temperature=number)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "1GB", None])
+def test_bad_memory_limit(tensor, limit):
+    with pytest.raises(ValueError, match="memory_limit must be a positive integer"):
+        DagTensor(Dag.path(2), choices=3, memory_limit=limit)
+    if limit is not None:
+        with pytest.raises(ValueError, match="memory_limit must be a positive integer"):
+            tensor.to_dense(memory_limit=limit)
 
 
 def test_bad_cache_size():

@@ -39,6 +39,20 @@ def test_queries_compile_to_one_graph(query, parametrization, dynamic):
         t.zero_grad()
 
 
+def test_one_graph_may_have_many_plans():
+    torch.compiler.reset()
+    t, u = make("softmax"), DagTensor(Dag.path(4), choices=3, rank=2)
+    left = t.condition({(0, 1): 1})
+
+    def function(index, short):
+        return t.log_prob(index).sum() + u.log_prob(short).sum() + left.log_prob(index[:, 1:]).sum()
+
+    set_plan_cache_size(1024)  # no plan is known beforehand
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    index, short = random_index(t.shape, 30), random_index(u.shape, 30)
+    torch.testing.assert_close(compiled(index, short), function(index, short))
+
+
 def test_the_default_compiler_and_its_check_of_the_index():
     torch.compiler.reset()
     t = make("softmax")

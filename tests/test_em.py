@@ -39,6 +39,17 @@ def test_no_sweep_lowers_the_likelihood(dag, ties, dtype):
     assert float(tensor.log_prob(samples).detach().mean()) == pytest.approx(values[-1], abs=1e-5)
 
 
+def test_impossible_samples_are_named_and_those_without_weight_left_out():
+    start = network(Dag.path(2), seed=1)
+    with torch.no_grad():
+        start.core_0[0] = -float("inf")
+    samples = torch.tensor([[0, 0], [1, 1]])
+    with pytest.raises(ValueError, match=r"sample \[0, 0\] no probability"):
+        fit_em(samples, start)
+    _, report = fit_em(samples, start, weights=torch.tensor([0.0, 1.0]))
+    assert report.log_likelihood > -10
+
+
 def test_counts_are_posteriors_summed_over_the_samples():
     tensor = network(Dag.complete(3), seed=4)
     rows = tensor.sample(20, generator=generator(5))

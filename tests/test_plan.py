@@ -99,6 +99,16 @@ def test_every_optimizer_passes_through(optimize):
     torch.testing.assert_close(plan(*operands), einsum(inputs, (), operands))
 
 
+def test_cotengra_optimizers_pass_through():
+    cotengra = pytest.importorskip("cotengra")
+    inputs, sizes = complete_network(4, 3)
+    operands = [torch.rand([sizes[i] for i in term], dtype=torch.float64) for term in inputs]
+    trials = {"max_repeats": 2, "progbar": False, "parallel": False, "methods": ["greedy"]}
+    for optimizer in (cotengra.GreedyOptimizer(), cotengra.HyperOptimizer(**trials)):
+        plan = find_plan(inputs, (), sizes, optimize=optimizer)
+        torch.testing.assert_close(plan(*operands), einsum(inputs, (), operands))
+
+
 def test_the_optimizer_is_asked():
     asked = []
 

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -189,6 +190,69 @@ def test_what_cannot_fit_says_its_size():
     assert t.to_dense(memory_limit=1000).shape == (10, 10)
 
 
+def test_marginals_where_the_sum_over_ranks_would_overflow():
+    dag = Dag.path(60)
+    choices = {edge: 3 if k < 2 else 1 for k, edge in enumerate(dag.edges)}
+    t = DagTensor(dag, choices, rank=8)
+    dense = t.to_dense()
+    torch.testing.assert_close(dense.sum(), torch.ones(()), rtol=1e-3, atol=0)
+    torch.testing.assert_close(dense.flatten()[0], t[(0,) * 60], rtol=1e-3, atol=0)
+
+
+def test_more_dimensions_than_einsum_has_letters():
+    dag = Dag.complete(7)
+    choices = {edge: 4 if k < 7 else 1 for k, edge in enumerate(dag.edges)}
+    dense = DagTensor(dag, choices, rank=2).to_dense()
+    assert dense.shape == (4,) * 7 + (1,) * 21
+    torch.testing.assert_close(dense.sum(), torch.ones(()))
+    with pytest.raises(ValueError, match="at most 64 dimensions, the result would have 70"):
+        DagTensor(Dag.path(70), choices=1, rank=2).to_dense()
+
+
+def test_a_contraction_that_would_never_end_is_refused():
+    t = DagTensor(Dag.complete(18), choices=2, rank=16)
+    left = t.condition(dict.fromkeys(t.edges[:-1], 0))
+    for query in (lambda: t.plan("entries"), lambda: left.log_prob([0]), lambda: left.sample(2)):
+        with pytest.raises(ValueError, match="entries, above the limit"):
+            query()
+
+
+def test_the_entropy_of_sharp_cores_has_a_finite_gradient():
+    t = DagTensor(Dag.complete(3), choices=4, rank=2, init_scale=15.0)
+    assert (t.to_dense() == 0).any()
+    t.entropy().backward()
+    assert all(core.grad.isfinite().all() for core in t.parameters())
+
+
+def test_inference_mode():
+    for t in (
+        DagTensor(Dag.complete(2), choices=3, rank=2, parametrization="free"),
+        DagTensor(Dag.complete(2), choices=3, rank=2).condition({(0, 1): 0}),
+    ):
+        expected = t.marginals()[1, 2]
+        with torch.inference_mode():
+            torch.testing.assert_close(t.marginals()[1, 2], expected)
+            assert t[t.top_k(1).index].shape == (1,)
+
+
+def test_an_index_of_lists_and_arrays():
+    t = DagTensor(Dag.complete(2), choices=3, rank=2)
+    rows = [[0, 1, 2], [2, 1, 0]]
+    expected = t[torch.tensor(rows)]
+    torch.testing.assert_close(t[rows], expected)
+    torch.testing.assert_close(t[np.array(rows)], expected)
+    torch.testing.assert_close(t[np.array(rows[0])], expected[0])
+    torch.testing.assert_close(t[np.int64(0), 1, np.int32(2)], expected[0])
+    left = t.condition({(0, 1): np.int64(2)})
+    torch.testing.assert_close(left.to_dense(), t.condition({(0, 1): 2}).to_dense())
+
+
+def test_the_sum_of_softmax_cores_is_part_of_the_graph():
+    t = DagTensor(Dag.complete(2), choices=3, rank=2)
+    t.sum().backward()
+    assert t.core_0.grad.abs().max() == 0
+
+
 def test_an_empty_batch():
     t = DagTensor(Dag.complete(3), choices=3, rank=2)
     assert t[torch.zeros(0, 6, dtype=torch.long)].shape == (0,)
@@ -208,6 +272,9 @@ def test_entropy_estimate_and_its_gradient():
 
 def test_plans_are_shown_for_every_query():
     t = DagTensor(Dag.complete(3), choices=3, rank=2, parametrization="free")
+    nothing = DagTensor(Dag.complete(3), choices=3, rank=2).plan("sum")  # one, by construction
+    assert nothing.flops == 0
+    assert nothing() == 1
     for query, arguments in (
         ("entries", {"batch": 1}),
         ("entries", {"batch": 1000}),

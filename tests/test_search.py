@@ -101,6 +101,28 @@ def test_a_budget_stops_the_proof_and_says_so():
     assert larger.value[0] <= best.value[-1].detach() + best.gap
 
 
+def test_the_gap_is_finite_even_if_the_budget_is_spent_at_once():
+    best = DagTensor(Dag.path(20), choices=4, rank=2).top_k(2, budget=1)
+    assert not best.exact
+    assert 0 < best.gap < float("inf")
+
+
+def test_entries_that_overflow_are_refused():
+    t = DagTensor(Dag.path(6), choices=3, rank=2, parametrization="free", dtype=torch.float64)
+    with torch.no_grad():
+        for core in t.parameters():
+            core *= 1e60
+    with pytest.raises(ValueError, match="overflow float64"):
+        t.top_k(1)
+
+
+def test_entries_of_probability_zero_count_too():
+    t = DagTensor(Dag.path(2), choices=3, rank=2)
+    with torch.no_grad():
+        t.core_0[1:] = -float("inf")
+    assert len(t.top_k(9).index) == 9
+
+
 def test_values_carry_gradients():
     t = DagTensor(Dag.complete(2), choices=3, rank=2)
     t.top_k(2).value.sum().backward()

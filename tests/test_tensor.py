@@ -1,6 +1,10 @@
 import copy
+import os
 import pickle
 import random
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 import torch
@@ -190,6 +194,52 @@ def test_copies_and_files(tmp_path, parametrization):
     assert t.to("cpu") is t
 
 
+def test_growing_sharp_cores_keeps_their_logarithms():
+    """Probabilities that underflow must not become zeros that nothing can undo."""
+    t = DagTensor(Dag.complete(3), choices=3, rank=2, init_scale=80.0)
+    index = random_index(t.shape, 50)
+    log_prob = t.log_prob(index)
+    assert (log_prob < -100).any()
+    torch.testing.assert_close(t.grow(4).log_prob(index), log_prob)
+    torch.testing.assert_close(t.grow(4).shrink(2).log_prob(index), log_prob)
+
+
+def test_a_tensor_train_of_many_softmax_cores_keeps_its_scale():
+    t = DagTensor(Dag.path(600), choices=3, rank=4)
+    assert all(core.abs().max() > 0 for core in t.to_tt())
+
+
+def test_ranks_of_size_one_cost_nothing():
+    """A product of 2,145 scalars, and a network with more than 64 nodes that meet in one clique."""
+    t = DagTensor(Dag.complete(66), choices=2, rank=1, dtype=torch.float64)
+    index = torch.zeros(t.ndim, dtype=torch.long)
+    expected = sum(core.flatten()[0].log() for core in t.cores().values())
+    torch.testing.assert_close(t.log_prob(index), expected)
+    mixed = DagTensor(Dag.complete(12), 2, {k: 2 if k in (3, 7) else 1 for k in range(1, 12)})
+    assert mixed.plan("entries").treewidth == 1
+    assert mixed.cores()[3, 7].shape == (2, 2, 2)
+    small = DagTensor(Dag.complete(3), choices=2, rank=1)
+    torch.testing.assert_close(small.grow(2).to_dense(), small.to_dense())
+
+
+def test_a_structure_is_hashed_anew_in_another_process():
+    code = (
+        "import pickle, sys; from tensus_tn import Dag, DagTensor;"
+        "t = DagTensor(Dag([('x', 'y'), ('y', 'z')]), 3, 2);"
+        "other = pickle.loads(sys.stdin.buffer.read()) if len(sys.argv) > 1 else None;"
+        "sys.stdout.buffer.write(pickle.dumps(t.structure)) if other is None else"
+        " print(other == t.structure, hash(other) == hash(t.structure))"
+    )
+    run = partial(subprocess.run, capture_output=True, check=True)
+    first = run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "1"}).stdout
+    second = run(
+        [sys.executable, "-c", code, "read"],
+        input=first,
+        env={**os.environ, "PYTHONHASHSEED": "2"},
+    )
+    assert second.stdout.split() == [b"True", b"True"]
+
+
 def test_repr():
     t = DagTensor(Dag.path(2), choices=3, rank=2)
     assert repr(t) == (
@@ -217,7 +267,8 @@ def test_training_by_gradients_recovers_a_distribution():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 0}, "rank of node 1 must be a positive integer, got 0"),
+        ({"rank": 0}, "rank must be a positive integer, got 0"),
+        ({"rank": {1: 0, 2: 2}}, "rank of node 1 must be a positive integer, got 0"),
         ({"rank": 1.5}, "positive integer, got 1.5"),
         ({"rank": {1: 2}}, "rank has nothing for inner node 2"),
         ({"rank": {1: 2, 2: 2, 9: 2}}, "rank names 9"),
