@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +34,10 @@ def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
             f"an index has {len(shape)} integers, one an edge, got {len(entry)}: {index}"
         )
     for axis, (value, size) in enumerate(zip(entry, shape, strict=True)):
-        if not isinstance(value, SupportsIndex) or isinstance(value, bool):
-            raise TypeError(f"an index has integers, got {value!r} on axis {axis}")
-        value = operator.index(value)
+        if type(value) is not int:
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise TypeError(f"an index has integers, got {value!r} on axis {axis}")
+            value = operator.index(value)
         if not -size <= value < size:
             raise ValueError(f"index {value} on axis {axis} is out of range for {size} choices")
         entry[axis] = value % size

@@ -354,8 +354,9 @@ class Queries(ABC):
 
     def _limit(self, memory_limit: int | None = None) -> int:
         """The memory limit as a number of entries."""
-        limit = self.memory_limit if memory_limit is None else memory_limit
-        return check_size("memory_limit", limit) // self.dtype.itemsize
+        if memory_limit is None:
+            return self.memory_limit // self.dtype.itemsize
+        return check_size("memory_limit", memory_limit) // self.dtype.itemsize
 
     def _edge_number(self, edge: Edge) -> int:
         if edge not in self.edges:
@@ -391,6 +392,7 @@ class Queries(ABC):
         """Pass a result on, unless it is NaN because a parameter is."""
         if torch.compiler.is_compiling() or is_mapped(value):
             return value
-        if isnan(value.sum().item()):  # much cheaper than to look at every value
+        # The sum of many is NaN if one is, and much cheaper than to look at each.
+        if isnan((value.sum() if value.ndim else value).item()):
             self.check_finite()
         return value
