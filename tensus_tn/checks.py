@@ -16,6 +16,18 @@ def is_mapped(x: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
+def inspectable(x: Tensor) -> bool:
+    """Whether the values of a tensor may steer the program: not while it is compiled or mapped."""
+    return not (torch.compiler.is_compiling() or is_mapped(x))
+
+
+def check_size(what: str, value: Any) -> int:
+    """Return ``value``, a positive integer of any type, or raise a ValueError."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 1:
+        raise ValueError(f"{what} must be a positive integer, got {value!r}")
+    return operator.index(value)
+
+
 def is_batch(index: Any) -> bool:
     """Whether an index is one of many entries: a tensor, an array or a list with rows."""
     if isinstance(index, (Tensor, np.ndarray)):

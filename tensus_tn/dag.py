@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from itertools import combinations
-from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
+
+from tensus_tn.checks import check_size
 
 if TYPE_CHECKING:
     import networkx
@@ -71,7 +72,7 @@ class Dag:
             >>> Dag.path(3).edges
             ((0, 1), (1, 2), (2, 3))
         """
-        _check_positive("num_edges", num_edges)
+        check_size("num_edges", num_edges)
         return cls((k, k + 1) for k in range(num_edges))
 
     @classmethod
@@ -82,7 +83,7 @@ class Dag:
             >>> Dag.complete(2).edges
             ((0, 1), (0, 2), (1, 2))
         """
-        _check_positive("last", last)
+        check_size("last", last)
         return cls(combinations(range(last + 1), 2))
 
     @classmethod
@@ -174,11 +175,6 @@ def _check_edges(edges: tuple[Edge, ...]) -> None:
         if edge in seen:
             raise ValueError(f"edge {edge!r} is given twice")
         seen.add(edge)
-
-
-def _check_positive(name: str, value: int) -> None:
-    if not isinstance(value, SupportsIndex) or index(value) < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def _only(role: str, nodes: list[Node]) -> Node:

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from tensus_tn.cache import fetch
-from tensus_tn.checks import check_rows
+from tensus_tn.checks import check_rows, check_size
 from tensus_tn.execute import LOG_SUM_EXP
 from tensus_tn.fit import check_data
 from tensus_tn.report import LikelihoodReport, progress_bar
-from tensus_tn.structure import check_size
 from tensus_tn.tables import TablePlan
 from tensus_tn.tensor import DagTensor
 

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tensus_tn.checks import check_size
 from tensus_tn.descent import Cores, LeastSquares, alternate, equalize, follow_gradient
 from tensus_tn.report import Report, progress_bar
-from tensus_tn.structure import Structure, check_size
+from tensus_tn.structure import Structure
 from tensus_tn.tensor import DagTensor
 
 Method = Literal["als", "gradient"]

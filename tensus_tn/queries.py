@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from tensus_tn.cache import fetch, used_edges
-from tensus_tn.checks import check_entry, check_rows, is_batch, is_mapped
+from tensus_tn.checks import check_entry, check_rows, check_size, inspectable, is_batch
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.execute import LOG_SUM_EXP, SUM_PRODUCT, Semiring
 from tensus_tn.plan import Indices, Optimize, Plan
 from tensus_tn.sampling import draw, draw_one_hot
 from tensus_tn.search import TopK, best_first
-from tensus_tn.structure import Structure, check_size
+from tensus_tn.structure import Structure
 from tensus_tn.tables import TablePlan
 
 Choice = int | str
@@ -177,7 +177,7 @@ class Queries(ABC):
         if len(kept) > 64:
             raise ValueError(f"torch has at most 64 dimensions, the result would have {len(kept)}")
         if normalized and not kept:
-            if not torch.compiler.is_compiling():
+            if inspectable(operands[0]):
                 self.check_finite()
             return 0.0 * operands[0].sum() + 1.0
         plan = cast(Plan, self._fetch("marginal", kept=kept, limit=limit))
@@ -348,7 +348,7 @@ class Queries(ABC):
         plan = cast(Plan, self._fetch("marginal"))
         rest = structure.log_states_of(used) - structure.log_states_of(fixed)
         total = plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
-        if not torch.compiler.is_compiling() and not is_mapped(total) and isinf(total.item()):
+        if inspectable(total) and isinf(total.item()):
             raise ValueError("the condition has probability zero: nothing can be said given it")
         return total
 
@@ -390,7 +390,7 @@ class Queries(ABC):
 
     def _check_nan(self, value: Tensor) -> Tensor:
         """Pass a result on, unless it is NaN because a parameter is."""
-        if torch.compiler.is_compiling() or is_mapped(value):
+        if not inspectable(value):
             return value
         # The sum of many is NaN if one is, and much cheaper than to look at each.
         if isnan((value.sum() if value.ndim else value).item()):

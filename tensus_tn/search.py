@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from tensus_tn.cache import fetch
+from tensus_tn.checks import check_size
 from tensus_tn.execute import LOG_SUM_EXP, SUM_PRODUCT
-from tensus_tn.structure import check_size
 from tensus_tn.tables import TablePlan
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
-from operator import index
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
+from tensus_tn.checks import check_size
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.plan import Indices
 
@@ -153,13 +153,6 @@ def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge
             given = len(given)
         sizes[edge] = check_size(f"the number of choices of edge {edge!r}", given)
     return sizes, names
-
-
-def check_size(what: str, value: Any) -> int:
-    """Return ``value``, a positive integer of any type, or raise a ValueError."""
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or index(value) < 1:
-        raise ValueError(f"{what} must be a positive integer, got {value!r}")
-    return index(value)
 
 
 def _check_keys(name: str, kind: str, given: Mapping[Any, Any], expected: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tensus_tn import resize
+from tensus_tn.checks import check_size
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.plan import Optimize
 from tensus_tn.queries import Choice, Index, Queries
@@ -18,7 +19,6 @@ from tensus_tn.structure import (
     Rank,
     Structure,
     Ties,
-    check_size,
     edge_choices,
     make_structure,
 )

@@ -76,6 +76,23 @@ def test_vmap_over_logits():
         torch.testing.assert_close(values[k], expected)
 
 
+def test_vmap_of_the_sum():
+    t = make("softmax")
+    stacks = {name: torch.stack([p, 2 * p]) for name, p in t.named_parameters()}
+
+    class Sum(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.t = t
+
+        def forward(self):
+            return self.t.sum()
+
+    named = {f"t.{name}": stack for name, stack in stacks.items()}
+    sums = torch.func.vmap(lambda values: torch.func.functional_call(Sum(), values, ()))(named)
+    torch.testing.assert_close(sums, torch.ones(2))
+
+
 def test_vmap_over_the_index_is_refused():
     t = make("softmax")
     with pytest.raises(ValueError, match="pass it whole, not by vmap"):
