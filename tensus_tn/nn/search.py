@@ -1,0 +1,134 @@
+"""The mathematics of a meta-graph layer: a DagTensor's cores as the weights of a propagation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tensus_tn.dag import Dag, Edge
+from tensus_tn.propagate import propagate_dag
+from tensus_tn.relations import RelationGraph
+from tensus_tn.structure import Rank, Structure, Ties
+from tensus_tn.tensor import DagTensor
+
+
+class MetaGraphSearch(nn.Module):
+    r"""A distribution over meta-graphs, and the expected propagation along them.
+
+    Link ``(j, k)`` chooses among some of the graph's relations; the tensor ``T`` is the joint
+    distribution of all choices. With states ``H_k`` of shape ``(N, d_k, F)``:
+
+    .. math::
+        H_k[:, q] = \sum_{j \to k} \frac{1}{d_j} \sum_p \sum_i W_{jk}(i, p, q) A^i H_j[:, p]
+
+    This is the mean over ``T`` of what the single meta-graphs compute, because it is linear.
+
+    Args:
+        dag: Its nodes are states, its edges links.
+        choices: The names of the relations that each link may choose.
+        relations: The names of all relations of a graph, in order.
+        rank: Of the inner states.
+        ties: `"node"`: a rank index for each state (TENSUS); `"global"`: one for all (CP).
+        init_scale: The standard deviation of the initial logits.
+    """
+
+    index: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        dag: Dag,
+        choices: Mapping[Edge, Sequence[str]],
+        relations: Sequence[str],
+        rank: Rank = 1,
+        *,
+        ties: Ties = "node",
+        init_scale: float = 0.1,
+    ) -> None:
+        super().__init__()
+        _check_choices(dag, choices, relations)
+        self.tensor = DagTensor(dag, choices, rank, ties=ties, init_scale=init_scale)
+        links = {edge: [relations.index(name) for name in choices[edge]] for edge in dag.edges}
+        index, scale, self._shapes = _layout(self.tensor.structure, links, len(relations))
+        self.register_buffer("index", index, persistent=False)
+        self.register_buffer("scale", scale, persistent=False)
+
+    @property
+    def dag(self) -> Dag:
+        """The states and their links."""
+        return self.tensor.dag
+
+    def weights(self, cores: Mapping[Edge, Tensor] | None = None) -> dict[Edge, Tensor]:
+        """Cores ``(..., C_e, d_j, d_k)`` as weights ``(..., C, d_j, d_k)`` over all relations.
+
+        The factor ``1 / d_j`` is in them. The cores are those of `tensor` unless given.
+        """
+        cores = self.tensor.cores() if cores is None else cores
+        flat = [cores[edge].flatten(-3) for edge in self.dag.edges]
+        flat.append(flat[0].new_zeros(*flat[0].shape[:-1], 1))  # for what a link may not choose
+        weights = torch.cat(flat, -1).index_select(-1, self.index) * self.scale
+        sizes = [c * p * q for c, p, q in self._shapes]
+        parts = zip(self.dag.edges, weights.split(sizes, -1), self._shapes, strict=True)
+        return {edge: part.unflatten(-1, shape) for edge, part, shape in parts}
+
+    def forward(
+        self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor] | None = None
+    ) -> Tensor:
+        """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``.
+
+        Cores ``(Q, C_e, d_j, d_k)``, one network for each of ``Q`` queries, give ``(Q, N, F)``,
+        from one ``h`` for all of them or from ``(Q, N, F)``.
+        """
+        weights = self.weights(cores)
+        first = weights[self.dag.edges[0]]
+        if first.ndim == 3:
+            return propagate_dag(graph, self.dag, h, weights).squeeze(1)
+        queries = [
+            dict(zip(weights, row, strict=True)) for row in zip(*weights.values(), strict=True)
+        ]
+        states = h if h.ndim == 3 else h.expand(len(queries), *h.shape)
+        pairs = zip(states, queries, strict=True)
+        return torch.stack([propagate_dag(graph, self.dag, x, w).squeeze(1) for x, w in pairs])
+
+
+def _check_choices(
+    dag: Dag, choices: Mapping[Edge, Sequence[str]], relations: Sequence[str]
+) -> None:
+    for edge in dag.edges:
+        if not choices.get(edge):
+            raise ValueError(f"link {edge!r} has no relation to choose from")
+        if unknown := [name for name in choices[edge] if name not in relations]:
+            raise ValueError(f"link {edge!r}: {unknown} are not among {list(relations)}")
+
+
+def _layout(
+    structure: Structure, links: Mapping[Edge, Sequence[int]], num_relations: int
+) -> tuple[Tensor, Tensor, list[tuple[int, int, int]]]:
+    """Where each weight ``(C, d_j, d_k)`` of each link stands among all cores, and its factor.
+
+    What a link may not choose is taken from the place after the last core, which holds zero. Where
+    all states share one rank index, a link between inner states is diagonal in it, and the mean
+    over it is taken once, by the links into the sink.
+    """
+    dag = structure.dag
+    shared = len(structure.ranks) < len(dag.inner)
+    total = sum(c * p * q for c, p, q in map(structure.core_shape, range(len(dag.edges))))
+    indices, scales, shapes, offset = [], [], [], 0
+    for e, (tail, head) in enumerate(dag.edges):
+        core_shape = structure.core_shape(e)
+        size = core_shape[0] * core_shape[1] * core_shape[2]
+        place = torch.arange(offset, offset + size).reshape(core_shape)
+        offset += size
+        diagonal = shared and tail != dag.source and head != dag.sink
+        if diagonal:
+            place = torch.where(torch.eye(core_shape[1], dtype=torch.bool), place, total)
+        shape = (num_relations, place.shape[1], place.shape[2])
+        index = torch.full(shape, total)
+        index[list(links[tail, head])] = place
+        indices.append(index.flatten())
+        factor = 1.0 if diagonal else 1.0 / core_shape[1]
+        scales.append(torch.full((index.numel(),), factor))
+        shapes.append(shape)
+    return torch.cat(indices), torch.cat(scales), shapes
