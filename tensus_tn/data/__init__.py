@@ -1,0 +1,63 @@
+"""Data sets: loaders of our files and of the original ones, and a graph with a planted meta-graph."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensus_tn.data import sources
+from tensus_tn.data.dataset import Dataset, NodeLabels, NodePairs, Normalisation, Relation, Split
+from tensus_tn.data.folders import load_diffmg, load_gtn
+from tensus_tn.data.frameworks import from_dgl, from_hetero_data
+from tensus_tn.data.herec import load_herec
+from tensus_tn.data.npz import load_npz
+from tensus_tn.data.planted import PLANTED_PATHS, planted
+
+__all__ = [
+    "PLANTED_PATHS",
+    "Dataset",
+    "NodeLabels",
+    "NodePairs",
+    "Normalisation",
+    "Relation",
+    "Split",
+    "from_dgl",
+    "from_hetero_data",
+    "load",
+    "load_diffmg",
+    "load_gtn",
+    "load_herec",
+    "load_npz",
+    "planted",
+]
+
+
+def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
+    """A data set by its name, or from a file or folder in any format that we know.
+
+    Args:
+        source: `"planted"`; `"dblp"`, `"acm"`, `"imdb"`, `"amazon"`, `"yelp"` or `"douban"`, whose
+            file is looked for in `$TENSUS_DATA` or in `data`; or the path of a `.npz` file, or of
+            a folder with the original files of GTN, DiffMG or HERec.
+        options: Of the loader that reads it.
+
+    Example:
+        >>> load("planted", num_nodes=50).num_nodes
+        150
+    """
+    if source == "planted":
+        return planted(**options)
+    if isinstance(source, str) and source in sources.KNOWN:
+        source = sources.data_folder() / sources.KNOWN[source].file
+    path = sources.find(source)
+    if path.is_file():
+        return load_npz(path, **options)
+    if (path / "edges.pkl").exists():
+        return load_gtn(path, **options)
+    if (path / "adjs_offset.pkl").exists():
+        return load_diffmg(path, **options)
+    if any(path.glob("*.dat")):
+        return load_herec(path, **options)
+    raise ValueError(
+        f"{path} holds neither edges.pkl (GTN, DiffMG), adjs_offset.pkl (DiffMG) nor .dat files"
+    )

@@ -1,0 +1,86 @@
+"""Our own `.npz` files: plain arrays, nothing in them is executed."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from tensus_tn.data import sources
+from tensus_tn.data.blocks import block_counts, split_features
+from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
+from tensus_tn.data.folders import NodeTypes, check_node_types
+from tensus_tn.data.recommendation import Bipartite, Pairs, assemble, split_pairs
+
+
+def load_npz(
+    path: str | os.PathLike[str], *, node_types: NodeTypes = "true", verify: bool = True
+) -> Dataset:
+    """A data set of the paper from one of our `.npz` files.
+
+    Args:
+        path: The file.
+        node_types: `"true"`, or `"diffmg"`: the blocks of nodes that DiffMG took for types. They
+            differ on DBLP only, where DiffMG's are wrong: the first holds all authors and most papers.
+        verify: Compare the checksums of the files that we know.
+    """
+    check_node_types(node_types)
+    file = sources.find(path)
+    if verify:
+        sources.verify(file)
+    name = file.stem.removesuffix("_partial").rpartition("_")[2]
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            if "labels" in arrays:
+                return _classification(name, arrays, node_types)
+            return _recommendation(name, arrays)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file} is not a data set in our format: {error}") from error
+
+
+def _classification(name: str, arrays: Mapping[str, Any], node_types: NodeTypes) -> Dataset:
+    kinds = arrays["node_type_names"].tolist()
+    offsets = arrays["type_offsets"]
+    counts = dict(zip(kinds, np.diff(offsets).tolist(), strict=True))
+    relations = {}
+    for key in arrays["relation_names"].tolist():
+        row, col = arrays[f"rel_{key}_src"], arrays[f"rel_{key}_dst"]
+        source, destination = (kinds[arrays["node_type"][ids[0]]] for ids in (col, row))
+        edges = torch.from_numpy(np.stack([col, row])).long()
+        relations[key] = Relation(source, destination, edges)
+    labels = torch.from_numpy(arrays["labels"]).long()
+    nodes = {split: torch.from_numpy(arrays[f"{split}_idx"]).long() for split in SPLITS}
+    kind = kinds[arrays["node_type"][int(nodes["train"][0])]]
+    target = NodeLabels(kind, labels, nodes, int(arrays["num_classes"]))
+    if node_types == "diffmg":
+        counts = block_counts(arrays["diffmg_node_type"], kinds)
+    parts = (arrays["feat_data"], arrays["feat_indices"], arrays["feat_indptr"])
+    features = sp.csr_array(parts, shape=tuple(arrays["feat_shape"]))
+    return Dataset(name, counts, relations, target, split_features(features, counts))
+
+
+def _recommendation(name: str, arrays: Mapping[str, Any]) -> Dataset:
+    kinds = arrays["node_type_names"].tolist()
+    counts = {kind: int(arrays[f"num_{kind}"]) for kind in kinds}
+    relations = {}
+    for key, (first, second) in zip(
+        arrays["relation_names"].tolist(), arrays["relation_types"].tolist(), strict=True
+    ):
+        edges = np.stack([arrays[f"rel_{key}_src"], arrays[f"rel_{key}_dst"]], axis=1)
+        relations[key] = Bipartite(first, second, edges.astype(np.int64))
+    ratings = next(iter(relations))
+    if "diffmg_keep_pairs" in arrays:
+        positive, negative = (
+            {split: arrays[f"diffmg_{side}_{split}"].astype(np.int64) for split in SPLITS}
+            for side in ("pos", "neg")
+        )
+        pairs = Pairs(arrays["diffmg_keep_pairs"].astype(np.int64), positive, negative)
+    else:
+        liked = arrays[f"positive_{ratings}"].astype(bool)
+        pairs = split_pairs(relations[ratings].pairs, liked, sources.KNOWN["douban"].seeds)
+    return assemble(name, counts, relations, ratings, pairs)

@@ -1,0 +1,93 @@
+"""Pickles of arrays from other projects, read without running anything that they may hold."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+_NUMPY = {"ndarray", "dtype", "_reconstruct", "scalar", "_frombuffer"}
+_FORMATS = {
+    f"{form}_{kind}": form for form in ("coo", "csc", "csr") for kind in ("matrix", "array")
+}
+
+
+class _Sparse:
+    """What a pickle says about a scipy matrix: attributes that `_rebuilt` checks, no methods."""
+
+    form = ""
+
+
+def load_arrays(path: str | os.PathLike[str]) -> Any:
+    """Numbers, strings, lists, dicts, numpy arrays and scipy sparse matrices from a pickle.
+
+    Anything else is refused before it is made: a pickle can name any function and have it called.
+
+    Raises:
+        ValueError: If the pickle needs anything else, or is damaged.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        try:
+            return _rebuilt(_ArrayUnpickler(file, encoding="latin1").load())
+        except pickle.UnpicklingError as error:
+            raise ValueError(f"{name}: {error}") from error
+        except Exception as error:  # a pickle is a program: a damaged one can fail in any way
+            raise ValueError(f"{name} is not a pickle of arrays: {error!r}") from error
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        root = module.partition(".")[0]
+        if root == "numpy" and name in _NUMPY:
+            return {
+                "ndarray": np.ndarray,
+                "dtype": np.dtype,
+                "_frombuffer": _frombuffer,
+            }.get(name) or super().find_class("numpy._core.multiarray", name)
+        if module.startswith("scipy.sparse") and name in _FORMATS:
+            return type(name, (_Sparse,), {"form": _FORMATS[name]})
+        if (module, name) in (("copy_reg", "_reconstructor"), ("copyreg", "_reconstructor")):
+            return _reconstructor  # how protocols 0 and 1 make an object
+        if (module, name) in (("__builtin__", "object"), ("builtins", "object")):
+            return object
+        if (module, name) == ("_codecs", "encode"):
+            return _encode  # how protocols up to 2 hold bytes
+        raise pickle.UnpicklingError(
+            f"it asks for {module}.{name}, but only numpy arrays and scipy matrices are loaded"
+        )
+
+
+def _frombuffer(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any) -> Any:
+    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
+
+
+def _reconstructor(cls: type, base: type, state: Any) -> Any:
+    if not (isinstance(cls, type) and issubclass(cls, _Sparse)):
+        raise pickle.UnpicklingError(f"it makes a {cls!r}, but only arrays are loaded")
+    return cls()
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    return text.encode("latin1")
+
+
+def _rebuilt(value: Any) -> Any:
+    """Turn what was read into scipy matrices; these check their indices, so none is out of bounds."""
+    if isinstance(value, dict):
+        return {key: _rebuilt(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_rebuilt(item) for item in value)
+    if not isinstance(value, _Sparse):
+        return value
+    state, shape = value.__dict__, tuple(int(n) for n in value.__dict__["_shape"])
+    if value.form == "coo":
+        coords = state["coords"] if "coords" in state else (state["row"], state["col"])
+        return sp.coo_array((state["data"], tuple(coords)), shape=shape).tocsr()
+    make = sp.csr_array if value.form == "csr" else sp.csc_array
+    matrix = make((state["data"], state["indices"], state["indptr"]), shape=shape)
+    matrix.check_format(full_check=True)
+    return matrix.tocsr()
