@@ -1,0 +1,155 @@
+"""Every setting of a run with its default, from Python, a TOML file or the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tensus_tn.data import Normalisation
+from tensus_tn.data.folders import NodeTypes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of one run; for the data sets of the paper, `for_data` has those of DiffMG.
+
+    Example:
+        >>> config = Config(data="planted", rank=2)
+        >>> config.with_values({"rank": 1, "lr": 0.1}).rank
+        1
+        >>> config.with_values({"ranks": 1})
+        Traceback (most recent call last):
+        ValueError: unknown setting 'ranks'; did you mean 'rank'?
+    """
+
+    data: str = _option("planted", "name of a data set, or path of a file or folder")
+    node_types: NodeTypes = _option("true", "node types; DiffMG's are wrong on DBLP")  # noqa: RUF009
+    normalisation: Normalisation = _option("diffmg", "rows of A + I as in DiffMG, of A, or none")  # noqa: RUF009
+
+    topology: Literal["complete", "path"] = _option("complete", "links between states")
+    steps: int = _option(4, "states after the first one")
+    rank: int = _option(2, "rank of the states; 1 is DiffMG (GTN on a path)")
+    ties: Literal["node", "global"] = _option("node", "a rank index for each state, or one (CP)")
+    init_scale: float = _option(0.1, "standard deviation of the initial logits of the cores")
+    hidden: int = _option(64, "size of the states")
+    dropout: float = _option(0.0, "on the projected input")
+    norm: Literal["affine", "plain", "none"] = _option("affine", "layer norm of the output")
+    input_activation: Literal["none", "tanh"] = _option("none", "after the input projection")
+
+    search: Literal["soft", "sampled"] = _option(
+        "soft", "all relations weighted, or one a link as in DiffMG"
+    )
+    updates: Literal["joint", "alternating"] = _option(
+        "joint", "cores with the weights, or on the validation loss in turns with them"
+    )
+    meta_graph: str = _option("", "train only the best meta-graph of this checkpoint of a search")
+    epochs: int = _option(50, "at most")
+    lr: float = _option(0.005, "learning rate of the weights (Adam)")
+    weight_decay: float = _option(0.001, "of the weights")
+    core_lr: float = _option(0.01, "learning rate of the cores (Adam)")
+    epsilon: float = _option(0.0, "sampled: the chance of a random meta-graph in the first epoch")
+    epsilon_decay: float = _option(0.9, "factor of epsilon after every epoch")
+    select: Literal["loss", "metric", "last"] = _option(
+        "loss", "keep the epoch of lowest validation loss, of best validation metric, or the last"
+    )
+    patience: int = _option(10, "epochs without improvement before stopping; 0: never stop")
+    seed: int = _option(0, "of initial values, dropout and samples")
+
+    out: str = _option("", "folder for checkpoint, results and logs; none are written if empty")
+    checkpoint_every: int = _option(10, "epochs between checkpoints")
+    resume: bool = _option(False, "go on from the checkpoint in `out`, if there is one")
+    progress: bool = _option(True, "show a progress bar")
+    tensorboard: bool = _option(False, "write TensorBoard logs to `out`")
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for f in fields(self):
+            _check(f.name, getattr(self, f.name), hints[f.name])
+        for name in ("steps", "rank", "hidden", "epochs", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("dropout", "epsilon", "epsilon_decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        for name in ("lr", "core_lr", "weight_decay", "init_scale", "patience"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """The same settings but for some."""
+        known = [f.name for f in fields(self)]
+        for name in values:
+            if name not in known:
+                raise ValueError(f"unknown setting {name!r}{_suggestion(name, known)}")
+        return replace(self, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, as plain values."""
+        return asdict(self)
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    with open(path, "rb") as file:
+        try:
+            values: dict[str, Any] = tomllib.load(file)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from error
+    return values
+
+
+def add_arguments(parser: argparse.ArgumentParser, defaults: Config) -> None:
+    """A flag for every setting; `--help` shows the defaults."""
+    hints = get_type_hints(Config)
+    for f in fields(Config):
+        kind, flag = hints[f.name], "--" + f.name.replace("_", "-")
+        options: dict[str, Any] = {"default": getattr(defaults, f.name), "help": _help(f, defaults)}
+        if kind is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        elif get_origin(kind) is Literal:
+            options["choices"] = get_args(kind)
+        else:
+            options.update(type=kind, metavar=kind.__name__.upper())
+        parser.add_argument(flag, **options)
+
+
+def from_arguments(arguments: argparse.Namespace) -> Config:
+    """The settings that a parser with `add_arguments` found."""
+    return Config(**{f.name: getattr(arguments, f.name) for f in fields(Config)})
+
+
+def _help(f: Any, defaults: Config) -> str:
+    assert f.default is not MISSING
+    value = getattr(defaults, f.name)
+    return f"{f.metadata['help']} (default: {'none' if value == '' else value})".replace("%", "%%")
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{name} must be one of {get_args(kind)}, got {value!r}")
+    elif kind is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"{name} must be a number, got {value!r}")
+    elif type(value) is not kind:
+        raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}")
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

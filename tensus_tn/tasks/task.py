@@ -1,0 +1,112 @@
+"""What is to be learned: inputs, loss and scores of node classification and link prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
+from tensus_tn.data.dataset import SPLITS
+from tensus_tn.tasks.metrics import auc, f1
+
+
+class NodeClassification:
+    """Classes of the nodes of one type: cross-entropy, macro-F1 and micro-F1.
+
+    A model is called as `model(x, graph)`, with the features `{node type: (n, F)}`, and returns
+    class scores of all nodes of the target type.
+
+    Example:
+        >>> from tensus_tn.data import planted
+        >>> task = NodeClassification(planted(num_nodes=50), "row")
+        >>> perfect = lambda x, graph: F.one_hot(task.labels.clamp_min(0)).float()
+        >>> task.scores(task.outputs(perfect, ["val"])["val"], "val")
+        {'macro_f1': 1.0, 'micro_f1': 1.0}
+    """
+
+    metric = "macro_f1"
+
+    def __init__(self, data: Dataset, normalisation: Normalisation = "diffmg") -> None:
+        if not isinstance(data.target, NodeLabels):
+            raise TypeError(f"node classification needs labels, {data.name!r} has {data.target}")
+        self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
+        self.target, self.num_classes = data.target.kind, data.target.num_classes
+        ids = data.slices[self.target]
+        self.labels = data.target.labels[ids]
+        self.nodes = {split: data.target.nodes[split] - ids.start for split in SPLITS}
+
+    def outputs(
+        self, model: nn.Module, splits: Sequence[Split], **options: Any
+    ) -> dict[Split, Tensor]:
+        """Class scores of the nodes of some splits, from one call of the model."""
+        scores = model(self.x, self.graph, **options)
+        return {split: scores[self.nodes[split]] for split in splits}
+
+    def loss(self, output: Tensor, split: Split) -> Tensor:
+        """The mean cross-entropy."""
+        return F.cross_entropy(output, self.labels[self.nodes[split]])
+
+    def scores(self, output: Tensor, split: Split) -> dict[str, float]:
+        """Macro-F1, by which models are compared, and micro-F1."""
+        macro, micro = f1(output.argmax(1), self.labels[self.nodes[split]], self.num_classes)
+        return {"macro_f1": macro, "micro_f1": micro}
+
+
+class LinkPrediction:
+    """Which pairs belong together: a logistic loss over positive and negative pairs, and the AUC.
+
+    A model is called as `model(x, graph, pairs)`, with `pairs` (2, B) in ids within their node
+    types, and returns their scores (B,).
+    """
+
+    metric = "auc"
+
+    def __init__(self, data: Dataset, normalisation: Normalisation = "diffmg") -> None:
+        if not isinstance(data.target, NodePairs):
+            raise TypeError(f"link prediction needs pairs, {data.name!r} has {data.target}")
+        self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
+        self.source, self.target = data.target.source, data.target.target
+        start = torch.tensor([data.slices[self.source].start, data.slices[self.target].start])
+        self.pairs = {
+            split: torch.cat([side[split] for side in (data.target.positive, data.target.negative)])
+            .sub(start)
+            .T.contiguous()
+            for split in SPLITS
+        }  # (2, 2n): first the positive ones, then as many negative ones
+
+    def outputs(
+        self, model: nn.Module, splits: Sequence[Split], **options: Any
+    ) -> dict[Split, Tensor]:
+        """Scores of the pairs of some splits, from one call of the model."""
+        pairs = torch.cat([self.pairs[split] for split in splits], dim=1)
+        scores = model(self.x, self.graph, pairs, **options)
+        sizes = [self.pairs[split].shape[1] for split in splits]
+        return dict(zip(splits, scores.split(sizes), strict=True))
+
+    def loss(self, output: Tensor, split: Split) -> Tensor:
+        """`-mean(log sigmoid(positive) + log sigmoid(-negative))`."""
+        positive, negative = output.chunk(2)
+        return -(F.logsigmoid(positive) + F.logsigmoid(-negative)).mean()
+
+    def scores(self, output: Tensor, split: Split) -> dict[str, float]:
+        """The area under the ROC curve."""
+        return {"auc": auc(*output.chunk(2))}
+
+
+Task = NodeClassification | LinkPrediction
+
+
+def make_task(data: Dataset, normalisation: Normalisation = "diffmg") -> Task:
+    """The task that fits what a data set has: labels or pairs.
+
+    Example:
+        >>> from tensus_tn.data import planted
+        >>> make_task(planted(num_nodes=50)).metric
+        'macro_f1'
+    """
+    kind = NodeClassification if isinstance(data.target, NodeLabels) else LinkPrediction
+    return kind(data, normalisation)

@@ -1,0 +1,247 @@
+"""The training loop: full batches, early stopping, and checkpoints that resume to the same bits."""
+
+from __future__ import annotations
+
+import copy
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from tensus_tn.data import Split
+from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
+from tensus_tn.tasks.config import Config
+from tensus_tn.tasks.task import Task
+
+Record = dict[str, float]  # of one epoch: its number, losses and scores
+
+
+class Trainer:
+    """Trains a model on a task, one full batch an epoch, and keeps the best state.
+
+    The cores (`model.arch_parameters()`, if there is such a method) have an optimizer of their own:
+    they learn from the training loss with the weights (`updates="joint"`), or from the validation
+    loss after them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each
+    epoch, epsilon-greedily, and serves both updates, as in DiffMG.
+
+    Args:
+        model: Called as the task says.
+        task: What to learn.
+        config: Of its settings only those of training count here.
+        extra: Plain values and tensors to go into every checkpoint.
+
+    Example:
+        >>> from tensus_tn.data import planted
+        >>> from tensus_tn.tasks import Config, build_model, make_task
+        >>> config = Config(data="planted", topology="path", steps=2, epochs=2, progress=False)
+        >>> task = make_task(planted(num_nodes=50))
+        >>> trainer = Trainer(build_model(config, task), task, config)
+        >>> [int(record["epoch"]) for record in trainer.run()]
+        [1, 2]
+    """
+
+    def __init__(
+        self, model: nn.Module, task: Task, config: Config, extra: dict[str, Any] | None = None
+    ) -> None:
+        self.model, self.task, self.config, self.extra = model, task, config, extra or {}
+        arch_parameters: Callable[[], list[nn.Parameter]] | None
+        arch_parameters = getattr(model, "arch_parameters", None)
+        cores = arch_parameters() if arch_parameters else []
+        ids = {id(core) for core in cores}
+        weights = [p for p in model.parameters() if id(p) not in ids]
+        self.weight_optimizer = torch.optim.Adam(
+            weights, lr=config.lr, weight_decay=config.weight_decay
+        )
+        self.core_optimizer = torch.optim.Adam(cores, lr=config.core_lr) if cores else None
+        self.history: list[Record] = []
+        self.best_epoch, self.best_value = 0, math.inf
+        self.best_state: dict[str, Tensor] = {}
+        self.seconds = 0.0
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are done."""
+        return len(self.history)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last epoch is reached, or there was no improvement for too long."""
+        waited = self.epoch - self.best_epoch
+        return self.epoch >= self.config.epochs or 0 < self.config.patience <= waited
+
+    def run(
+        self,
+        checkpoint: Path | None = None,
+        on_epoch: Callable[[Record], object] = lambda record: None,
+    ) -> list[Record]:
+        """Train until done, and put the best state into the model.
+
+        Ctrl-C finishes the epoch, writes the checkpoint and raises KeyboardInterrupt; a second one
+        interrupts at once, and leaves the last checkpoint.
+
+        Args:
+            checkpoint: Written every `checkpoint_every` epochs and at the end.
+            on_epoch: Called with the record of every epoch.
+
+        Returns:
+            The records of all epochs: losses and validation scores.
+        """
+        bar = tqdm(
+            total=self.config.epochs, initial=self.epoch, disable=not self.config.progress,
+            desc=f"{self.task.data.name} seed {self.config.seed}", leave=False,
+        )  # fmt: skip
+        with bar, _deterministic(), _deferred_interrupt() as interrupted:
+            while not (self.done or interrupted.is_set()):
+                start = time.perf_counter()
+                record = self._run_epoch()
+                self.seconds += time.perf_counter() - start
+                on_epoch(record)
+                bar.update()
+                bar.set_postfix(
+                    loss=f"{record['train_loss']:.3f}",
+                    **{self.task.metric: f"{record[f'val_{self.task.metric}']:.4f}"},
+                )
+                due = self.epoch % self.config.checkpoint_every == 0
+                if checkpoint is not None and (due or self.done or interrupted.is_set()):
+                    save_checkpoint(checkpoint, self.state_dict())
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        self.model.load_state_dict(self.best_state)
+        return self.history
+
+    def _run_epoch(self) -> Record:
+        self.model.train()
+        draw = self._draw(self.config.epsilon * self.config.epsilon_decay**self.epoch)
+        joint = self.config.updates == "joint"
+        cores = [self.core_optimizer] if self.core_optimizer else []
+        train_loss = self._step("train", [self.weight_optimizer, *(cores if joint else [])], draw)
+        if cores and not joint:
+            self._step("val", cores, draw)
+        if not math.isfinite(train_loss):
+            raise ValueError(
+                f"the training loss is {train_loss} in epoch {self.epoch + 1}: try a smaller lr"
+            )
+        outcome = self.evaluate("val")
+        record = {"epoch": self.epoch + 1, "train_loss": train_loss}
+        record.update({f"val_{key}": value for key, value in outcome.items()})
+        self.history.append(record)
+        self._keep_if_best(outcome)
+        return record
+
+    def _step(
+        self, split: Split, optimizers: list[torch.optim.Adam], draw: dict[str, Any]
+    ) -> float:
+        """One update on the loss of a split."""
+        self.model.zero_grad(set_to_none=True)
+        loss = self.task.loss(self.task.outputs(self.model, [split], **draw)[split], split)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss.item()
+
+    def _draw(self, epsilon: float) -> dict[str, Any]:
+        """Arguments that make the model follow one meta-graph, where that is wanted."""
+        if self.config.search == "soft" or self.core_optimizer is None:
+            return {}
+        return {"draw": self.model.sample(epsilon)}  # type: ignore[operator]
+
+    @torch.no_grad()
+    def evaluate(self, split: Split) -> Record:
+        """Loss and scores of a split, of the model as it is."""
+        self.model.eval()
+        output = self.task.outputs(self.model, [split], **self._draw(0.0))[split]
+        return {"loss": self.task.loss(output, split).item(), **self.task.scores(output, split)}
+
+    def _keep_if_best(self, outcome: Record) -> None:
+        value = {
+            "loss": outcome["loss"],
+            "metric": -outcome[self.task.metric],
+            "last": -float(self.epoch),
+        }[self.config.select]
+        if value < self.best_value:
+            self.best_epoch, self.best_value = self.epoch, value
+            self.best_state = copy.deepcopy(self.model.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next epochs depend on."""
+        cores = self.core_optimizer
+        return {
+            "config": self.config.to_dict(),
+            "data": repr(self.task.data),
+            "model": self.model.state_dict(),
+            "weight_optimizer": self.weight_optimizer.state_dict(),
+            "core_optimizer": None if cores is None else cores.state_dict(),
+            "history": self.history,
+            "best_epoch": self.best_epoch,
+            "best_value": self.best_value,
+            "best_state": self.best_state,
+            "seconds": self.seconds,
+            "rng": torch.get_rng_state(),
+            **self.extra,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to where `state_dict` was called."""
+        self.model.load_state_dict(state["model"])
+        self.weight_optimizer.load_state_dict(state["weight_optimizer"])
+        if self.core_optimizer is not None:
+            self.core_optimizer.load_state_dict(state["core_optimizer"])
+        self.history, self.seconds = list(state["history"]), state["seconds"]
+        self.best_epoch, self.best_value = state["best_epoch"], state["best_value"]
+        self.best_state = state["best_state"]
+        torch.set_rng_state(state["rng"])
+
+    def resume(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint of the same run; more epochs than before are fine."""
+        state = load_checkpoint(checkpoint)
+        mine, theirs = self.config.to_dict(), state["config"]
+        differ = [key for key in mine if key not in _FREE and mine[key] != theirs.get(key)]
+        if differ or state["data"] != repr(self.task.data):
+            changes = [f"{key}: {theirs.get(key)!r} there, {mine[key]!r} here" for key in differ]
+            reason = "; ".join(changes) or f"its data are {state['data']}"
+            raise ValueError(f"{checkpoint} is of another run: {reason}")
+        self.load_state_dict(state)
+
+
+#: Settings that may change when a run is resumed.
+_FREE = ("epochs", "out", "checkpoint_every", "resume", "progress", "tensorboard")
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """The same bits in every run: gathers of pairs would otherwise add up in any order."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[threading.Event]:
+    """Set an event at the first Ctrl-C; the second one is handled as before."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
