@@ -1,0 +1,175 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from tensus_tn.data import (
+    Dataset,
+    NodeLabels,
+    NodePairs,
+    Relation,
+    from_dgl,
+    from_hetero_data,
+    planted,
+)
+
+SPLITS = {split: torch.tensor([k]) for k, split in enumerate(("train", "val", "test"))}
+LABELS = NodeLabels("a", torch.tensor([0, 1, 1, -1]), SPLITS, num_classes=2)
+EDGES = torch.tensor([[0, 1, 2, 0], [3, 3, 3, 3]])  # a sends to b; the last repeats the first
+
+
+def dataset(**changes):
+    settings = {
+        "name": "small",
+        "node_counts": {"a": 3, "b": 1},
+        "relations": {"AB": Relation("a", "b", EDGES), "BA": Relation("b", "a", EDGES.flip(0))},
+        "target": LABELS,
+        "features": {"a": torch.eye(3)},
+    }
+    return Dataset(**{**settings, **changes})
+
+
+def dense(data, normalisation):
+    return {key: m.toarray() for key, m in data.graph(normalisation).to_scipy().items()}
+
+
+def test_graph_has_diffmgs_normalisation():
+    friends = Relation("a", "a", torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    data = dataset(
+        relations={"AA": friends, "AB": Relation("a", "b", EDGES)}, symmetric=frozenset({"AA"})
+    )
+    graph = dense(data, "diffmg")
+    assert list(graph) == ["AA", "AB", "identity", "zero"]
+    a = np.zeros((4, 4))
+    a[friends.edges[1], friends.edges[0]] = 1
+    scale = sp.diags_array((a + np.eye(4)).sum(1) ** -0.5).toarray()
+    assert np.allclose(graph["AA"], scale @ (a + np.eye(4)) @ scale)
+    assert np.allclose(graph["AB"], np.vstack([np.eye(4)[:3], np.full(4, 0.25)]))
+    assert (graph["identity"] == np.eye(4)).all()
+    assert (graph["zero"] == 0).all()
+
+
+def test_graph_without_self_loops_and_without_normalisation():
+    assert np.allclose(dense(dataset(), "row")["AB"][3], [1 / 3, 1 / 3, 1 / 3, 0])
+    assert (dense(dataset(), "none")["AB"][3] == [1, 1, 1, 0]).all()
+    with pytest.raises(ValueError, match="normalisation must be one of"):
+        dataset().graph("rows")
+
+
+def test_types_without_features_are_told_apart_by_their_ids():
+    x = dataset(features={}).inputs()
+    assert list(x) == ["a", "b"]
+    assert (x["a"].to_dense() == torch.eye(3)).all()
+    big = planted(num_nodes=100)
+    big = replace(big, features={})
+    assert big.inputs()["s"].layout == torch.sparse_coo
+    assert (big.inputs()["s"].to_dense() == torch.eye(100)).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"relations": {}}, "no relations"),
+        ({"relations": {"AB": Relation("a", "b", EDGES + 2)}}, "node 4 is out of range"),
+        ({"relations": {"AB": Relation("a", "b", EDGES[0])}}, r"expected edges \(2, E\)"),
+        ({"symmetric": frozenset({"XY"})}, "no relation 'XY'"),
+        ({"features": {"a": torch.tensor([[1.0], [float("nan")], [0]])}}, "NaN"),
+        ({"features": {"a": torch.eye(3).log().to_sparse()}}, "infinity"),
+        ({"features": {"a": torch.eye(2)}}, "expected a row for each of 3"),
+        ({"features": {"c": torch.eye(2)}}, "features of 'c'"),
+        ({"target": replace(LABELS, labels=LABELS.labels[:3])}, "each of 4 nodes"),
+    ],
+)
+def test_bad_data_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataset(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_classes": 1}, "class 1 is out of range"),
+        ({"labels": torch.tensor([0, 1, -1, -1])}, "class -1 is out of range"),
+        ({"nodes": {**SPLITS, "val": torch.tensor([], dtype=torch.long)}}, "val split is empty"),
+        ({"nodes": {**SPLITS, "val": torch.tensor([4])}}, "val node 4 is out of range"),
+        ({"nodes": {**SPLITS, "val": torch.tensor([0])}}, "in two splits"),
+        ({"nodes": {"train": SPLITS["train"]}}, "expected the splits"),
+    ],
+)
+def test_bad_labels_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(LABELS, **changes)
+
+
+def test_bad_pairs_are_refused():
+    pairs = {split: torch.tensor([[0, 3]]) for split in SPLITS}
+    with pytest.raises(ValueError, match="as many positive as negative"):
+        NodePairs("a", "b", pairs, {**pairs, "val": torch.tensor([[0, 3], [1, 3]])})
+    with pytest.raises(ValueError, match="test split is empty"):
+        NodePairs("a", "b", pairs, {**pairs, "test": torch.zeros(0, 2, dtype=torch.long)})
+    with pytest.raises(ValueError, match="node 4 is out of range"):
+        dataset(target=NodePairs("a", "b", pairs, {**pairs, "val": torch.tensor([[0, 4]])}))
+
+
+def assert_same(one, two):
+    assert one.node_counts == two.node_counts
+    assert one.metadata == two.metadata
+    for name, relation in one.relations.items():
+        assert (relation.edges == two.relations[name].edges).all()
+    assert (one.target.labels == two.target.labels).all()
+    for split, nodes in one.target.nodes.items():
+        assert (nodes.sort().values == two.target.nodes[split]).all()
+    for kind, x in one.features.items():
+        assert (x == two.features[kind]).all()
+
+
+def test_through_hetero_data_and_back():
+    pytest.importorskip("torch_geometric")
+    data = planted(num_nodes=20)
+    hetero = data.to_hetero_data()
+    assert hetero["m", "B", "t"].edge_index.max() < 20
+    assert_same(data, from_hetero_data(hetero, "t"))
+    del hetero["t"].val_mask
+    with pytest.raises(ValueError, match="expected 'val_mask'"):
+        from_hetero_data(hetero, "t")
+    with pytest.raises(ValueError, match="expected 'y'"):
+        from_hetero_data(hetero, "no such type")
+
+
+class DglLike:
+    """The part of DGL's interface that is used: DGL itself does not import beside this torch."""
+
+    def __init__(self, hetero):
+        self.hetero = hetero
+        self.ntypes, self.canonical_etypes = hetero.metadata()
+        names = {"x": "feat", "y": "label"}
+        self.nodes = {
+            kind: SimpleNamespace(data={names.get(k, k): v for k, v in hetero[kind].items()})
+            for kind in self.ntypes
+        }
+
+    def num_nodes(self, kind):
+        return self.hetero[kind].num_nodes
+
+    def edges(self, etype):
+        return tuple(self.hetero[etype].edge_index)
+
+
+def test_from_dgl():
+    pytest.importorskip("torch_geometric")
+    data = planted(num_nodes=20)
+    graph = DglLike(data.to_hetero_data())
+    assert_same(data, from_dgl(graph, "t"))
+    with pytest.raises(ValueError, match="expected 'class'"):
+        from_dgl(graph, "t", label="class")
+
+
+def test_relations_of_the_same_name_keep_their_types():
+    pytest.importorskip("torch_geometric")
+    hetero = planted(num_nodes=8).to_hetero_data()
+    hetero["s", "B", "t"].edge_index = torch.tensor([[0], [1]])
+    data = from_hetero_data(hetero, "t")
+    assert list(data.relations) == ["A", "C", "m__B__t", "D", "s__B__t"]

@@ -1,0 +1,82 @@
+import os
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tensus_tn.data.pickles import load_arrays
+
+
+class Malicious:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def write(tmp_path, value, protocol=4):
+    path = tmp_path / "file.pkl"
+    path.write_bytes(value if isinstance(value, bytes) else pickle.dumps(value, protocol))
+    return path
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("make", [sp.csr_matrix, sp.csc_matrix, sp.coo_matrix, sp.csr_array])
+def test_arrays_and_matrices_come_back(tmp_path, protocol, make):
+    dense = np.array([[0, 2.5], [1, 0], [0, 0]])
+    value = {"m": [make(dense)], "a": np.arange(6).reshape(2, 3)[:, ::2], "s": np.float32(2)}
+    read = load_arrays(write(tmp_path, value, protocol))
+    assert (read["m"][0].toarray() == dense).all()
+    assert (read["a"] == value["a"]).all()
+    assert read["s"] == 2
+
+
+def test_matrices_of_old_scipy_come_back(tmp_path):
+    """Their class stood in scipy.sparse.csr, and their strings were those of Python 2."""
+    text = pickle.dumps(sp.csr_matrix(np.eye(2)), 0)
+    old = text.replace(b"cscipy.sparse._csr", b"cscipy.sparse.csr")
+    assert old != text
+    assert (load_arrays(write(tmp_path, old)).toarray() == np.eye(2)).all()
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [np.eye(2), {"a": x}]])
+def test_a_pickle_that_calls_something_is_refused_before_the_call(tmp_path, protocol, wrap):
+    made = tmp_path / "made"
+    for function, *arguments in (
+        (os.mkdir, str(made)),
+        (eval, f"__import__('os').mkdir({str(made)!r})"),
+        (getattr, "text", "format"),
+        (np.load, str(made)),
+        (np.lib.npyio.NpzFile, str(made)),
+    ):
+        path = write(tmp_path, wrap(Malicious(function, *arguments)), protocol)
+        with pytest.raises(ValueError, match="asks for"):
+            load_arrays(path)
+        assert not made.exists()
+
+
+def test_objects_can_not_be_made_through_the_old_reconstructor(tmp_path):
+    text = b"ccopy_reg\n_reconstructor\n(cnumpy\nndarray\nc__builtin__\nobject\nNtR."
+    with pytest.raises(ValueError, match="only arrays"):
+        load_arrays(write(tmp_path, text))
+
+
+def test_indices_out_of_bounds_are_refused(tmp_path):
+    for make, attribute in ((sp.csr_matrix, "indices"), (sp.csr_matrix, "indptr")):
+        matrix = make(np.eye(3))
+        getattr(matrix, attribute)[1] = 10**6
+        with pytest.raises(ValueError, match=r"file\.pkl"):
+            load_arrays(write(tmp_path, matrix))
+    coo = sp.coo_matrix(np.eye(3))
+    coo.coords[0][0] = -7
+    with pytest.raises(ValueError, match=r"file\.pkl"):
+        load_arrays(write(tmp_path, coo))
+
+
+@pytest.mark.parametrize("damaged", [b"", b"not a pickle", pickle.dumps(np.eye(9))[:-20]])
+def test_damaged_files_are_refused(tmp_path, damaged):
+    with pytest.raises(ValueError, match=r"file\.pkl"):
+        load_arrays(write(tmp_path, damaged))
