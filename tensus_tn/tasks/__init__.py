@@ -1,18 +1,31 @@
-"""Training on heterogeneous graphs: tasks, settings and the loop."""
+"""Training on heterogeneous graphs: tasks, settings, the loop, and comparisons of methods."""
 
+from tensus_tn.tasks.compare import METHODS, Method, compare, equal_rank, table
 from tensus_tn.tasks.config import Config
-from tensus_tn.tasks.models import build_model
+from tensus_tn.tasks.models import best_choices, build_model
 from tensus_tn.tasks.presets import preset
+from tensus_tn.tasks.run import Result, fit, load_task, restore, run
 from tensus_tn.tasks.task import LinkPrediction, NodeClassification, Task, make_task
 from tensus_tn.tasks.train import Trainer
 
 __all__ = [
+    "METHODS",
     "Config",
     "LinkPrediction",
+    "Method",
     "NodeClassification",
+    "Result",
     "Task",
     "Trainer",
+    "best_choices",
     "build_model",
+    "compare",
+    "equal_rank",
+    "fit",
+    "load_task",
     "make_task",
     "preset",
+    "restore",
+    "run",
+    "table",
 ]

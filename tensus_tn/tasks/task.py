@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,15 @@ from torch import Tensor, nn
 from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
 from tensus_tn.data.dataset import SPLITS
 from tensus_tn.tasks.metrics import auc, f1
+
+
+class ModelSpec(TypedDict):
+    """What a network must know of its data, in plain values: so a checkpoint can hold it."""
+
+    in_channels: dict[str, int]
+    metadata: dict[str, tuple[str, str]]
+    targets: list[str]  # one node type, or the two of pairs
+    num_classes: int | None
 
 
 class NodeClassification:
@@ -38,6 +47,7 @@ class NodeClassification:
         ids = data.slices[self.target]
         self.labels = data.target.labels[ids]
         self.nodes = {split: data.target.nodes[split] - ids.start for split in SPLITS}
+        self.spec = _spec(data, self.x, [self.target], self.num_classes)
 
     def outputs(
         self, model: nn.Module, splits: Sequence[Split], **options: Any
@@ -77,6 +87,7 @@ class LinkPrediction:
             .T.contiguous()
             for split in SPLITS
         }  # (2, 2n): first the positive ones, then as many negative ones
+        self.spec = _spec(data, self.x, [self.source, self.target], None)
 
     def outputs(
         self, model: nn.Module, splits: Sequence[Split], **options: Any
@@ -95,6 +106,15 @@ class LinkPrediction:
     def scores(self, output: Tensor, split: Split) -> dict[str, float]:
         """The area under the ROC curve."""
         return {"auc": auc(*output.chunk(2))}
+
+
+def _spec(
+    data: Dataset, x: Mapping[str, Tensor], targets: list[str], num_classes: int | None
+) -> ModelSpec:
+    in_channels = {kind: features.shape[1] for kind, features in x.items()}
+    return ModelSpec(
+        in_channels=in_channels, metadata=data.metadata, targets=targets, num_classes=num_classes
+    )
 
 
 Task = NodeClassification | LinkPrediction

@@ -44,7 +44,7 @@ class Trainer:
         >>> from tensus_tn.tasks import Config, build_model, make_task
         >>> config = Config(data="planted", topology="path", steps=2, epochs=2, progress=False)
         >>> task = make_task(planted(num_nodes=50))
-        >>> trainer = Trainer(build_model(config, task), task, config)
+        >>> trainer = Trainer(build_model(config, task.spec), task, config)
         >>> [int(record["epoch"]) for record in trainer.run()]
         [1, 2]
     """

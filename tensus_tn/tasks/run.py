@@ -1,0 +1,155 @@
+"""A run: data, network, training, scores, and the files that it leaves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensus_tn.dag import Edge
+from tensus_tn.data import load
+from tensus_tn.nn import MetaGraphNet, TwoTowers
+from tensus_tn.tasks.checkpoint import load_checkpoint, write_atomically, write_json
+from tensus_tn.tasks.config import Config
+from tensus_tn.tasks.models import Choice, best_choices, build_model
+from tensus_tn.tasks.task import Task, make_task
+from tensus_tn.tasks.train import Record, Trainer
+
+CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
+
+
+@dataclass
+class Result:
+    """What came out of a run: `val` and `test` are losses and scores of the epoch that was kept."""
+
+    config: dict[str, Any]
+    best_epoch: int
+    epochs: int
+    val: Record
+    test: Record
+    num_parameters: int
+    seconds: float
+    chosen: list[list[tuple[Any, Any, str]]] = field(default_factory=list)
+    history: list[Record] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def run(config: Config, task: Task | None = None) -> Result:
+    """Train by the settings, score the best epoch on the test split, write files into `out`.
+
+    With `meta_graph`, only the best meta-graph of that checkpoint is trained.
+
+    Args:
+        config: All settings.
+        task: Made from the settings if None; pass it where many runs share it.
+
+    Example:
+        >>> result = run(Config(topology="path", steps=2, epochs=3, progress=False))
+        >>> result.epochs, sorted(result.test)
+        (3, ['loss', 'macro_f1', 'micro_f1'])
+    """
+    task = load_task(config) if task is None else task
+    chosen = best_choices(restore(config.meta_graph)[1]) if config.meta_graph else None
+    torch.manual_seed(config.seed)
+    return fit(build_model(config, task.spec, chosen), task, config, chosen)
+
+
+def load_task(config: Config) -> Task:
+    """The task of the settings' data."""
+    options = {} if config.node_types == "true" else {"node_types": config.node_types}
+    return make_task(load(config.data, **options), config.normalisation)
+
+
+def fit(
+    model: nn.Module, task: Task, config: Config, chosen: Sequence[Choice] | None = None
+) -> Result:
+    """Train any model that the task can call, by the settings; what `run` does with its own."""
+    out = Path(config.out) if config.out else None
+    extra = {"spec": dict(task.spec), "chosen": None if chosen is None else _as_lists(chosen)}
+    trainer = Trainer(model, task, config, extra)
+    if out is not None and config.resume and (out / CHECKPOINT).exists():
+        trainer.resume(out / CHECKPOINT)
+    log, close = _tensorboard(config)
+    try:
+        trainer.run(None if out is None else out / CHECKPOINT, log)
+    finally:
+        close()
+    if isinstance(model, (MetaGraphNet, TwoTowers)):
+        chosen = best_choices(model)
+    result = Result(
+        config.to_dict(),
+        trainer.best_epoch,
+        trainer.epoch,
+        trainer.evaluate("val"),
+        trainer.evaluate("test"),
+        sum(p.numel() for p in model.parameters()),
+        trainer.seconds,
+        _as_lists(chosen or []),
+        trainer.history,
+    )
+    if out is not None:
+        write_json(out / RESULT, result.to_dict())
+        write_csv(out / HISTORY, result.history)
+    return result
+
+
+def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | TwoTowers]:
+    """Settings and network, in its best state, from a checkpoint or the folder of a run."""
+    path = Path(checkpoint)
+    path = path / CHECKPOINT if path.is_dir() else path
+    state = load_checkpoint(path)
+    config = Config().with_values(state["config"])
+    chosen = state["chosen"]
+    model = build_model(config, state["spec"], None if chosen is None else _as_choices(chosen))
+    try:
+        model.load_state_dict(state["best_state"])
+    except RuntimeError as error:
+        raise ValueError(f"{path} is of a model that is not ours: {error}") from error
+    return config, model
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows with the same keys as a table, written as a whole."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, lambda file: file.write(text.getvalue().encode()))
+
+
+def _as_lists(chosen: Sequence[Choice]) -> list[list[tuple[Any, Any, str]]]:
+    return [[(*edge, name) for edge, name in choice.items()] for choice in chosen]
+
+
+def _as_choices(chosen: Sequence[Sequence[Sequence[Any]]]) -> list[dict[Edge, str]]:
+    return [{(tail, head): name for tail, head, name in links} for links in chosen]
+
+
+def _tensorboard(config: Config) -> tuple[Callable[[Record], object], Callable[[], object]]:
+    """What to call after an epoch and at the end."""
+    if not config.tensorboard:
+        return lambda record: None, lambda: None
+    if not config.out:
+        raise ValueError("TensorBoard logs need a folder: set `out`")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("TensorBoard logs need `pip install tensorboard`") from error
+    writer = SummaryWriter(config.out)
+
+    def log(record: Record) -> None:
+        for name, value in record.items():
+            if name != "epoch":
+                writer.add_scalar(name, value, int(record["epoch"]))
+
+    return log, writer.close
