@@ -1,6 +1,7 @@
-"""Layers that learn a meta-graph: `DagTensor` cores as the weights of a propagation."""
+"""Layers that learn a meta-graph: the cores of a `DagTensor` as the weights of a propagation."""
 
 from tensus_tn.nn.conv import MetaGraphConv
+from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
 from tensus_tn.nn.net import MetaGraphNet, TwoTowers
 
-__all__ = ["MetaGraphConv", "MetaGraphNet", "TwoTowers"]
+__all__ = ["MetaGraph", "MetaGraphConv", "MetaGraphNet", "MetaPath", "TwoTowers"]

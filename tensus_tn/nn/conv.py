@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tensus_tn._build import Normalize
 from tensus_tn.checks import check_size
 from tensus_tn.dag import Dag, Edge
+from tensus_tn.nn import dgl, pyg
+from tensus_tn.nn.fixed import FixedMetaGraphs
+from tensus_tn.nn.meta_graph import MetaGraph, MetaPath, best_meta_graphs, best_meta_paths
+from tensus_tn.nn.projection import Features, Projections, check_features, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
-from tensus_tn.nn.search import MetaGraphSearch
+from tensus_tn.nn.search import Draw, MetaGraphSearch
 from tensus_tn.relations import RelationGraph
 from tensus_tn.structure import Rank, Ties
 from tensus_tn.tensor import DagTensor
@@ -26,11 +33,17 @@ class MetaGraphConv(nn.Module):
     .. math::
         Y = \sigma(\mathrm{norm}(\mathbb{E}_{i \sim T}[\, M_i \,] \, (X \Theta + b)))
 
-    where ``M_i`` adds up the products of relations along all paths of the meta-graph ``i``.
+    where ``M_i`` adds up the products of relations along all paths of the meta-graph ``i``, and the
+    distribution ``T`` is a :class:`~tensus_tn.DagTensor`, `tensor`.
+
+    It learns in one of three ways. *Soft*: called as it is, it weighs all relations. *Sampled*:
+    called with ``draw=conv.sample(...)``, it follows one relation a link. *Derived*:
+    ``conv.derive()`` is the same layer over the best meta-graph, or the best few, alone.
 
     Args:
-        in_channels: Size of the input features.
-        out_channels: Size of the output features.
+        in_channels: The size of the input features; with a mapping from every node type to its
+            size, each type has an affine map of its own, otherwise they share one.
+        out_channels: The size of the output features.
         metadata: PyG's ``(node_types, edge_types)``; or the names of a graph's relations, with
             ``{name: (source type, destination type)}`` where the types are known.
         heads: Independent distributions, each over its share of the features.
@@ -38,13 +51,15 @@ class MetaGraphConv(nn.Module):
         dag: States and links; `Dag.complete(4)`, as in DiffMG, when None.
         rank: Of the inner states; 1 is DiffMG on a complete DAG, GTN on a path.
         ties: `"node"` is TENSUS, `"global"` is CP.
-        choices: The names of the relations that links may choose, where they differ from
-            `Schema.choices`: links that are not named keep theirs.
+        choices: The names of the relations that links may choose, where they differ from those of
+            DiffMG's search space (see :meth:`Schema.choices`).
         dropout: On the input.
         norm: Makes the normalisation of the output, called with ``out_channels``: `nn.LayerNorm`.
         activation: After it, for example `F.gelu`.
         bias: Whether the affine map has one.
         init_scale: The standard deviation of the initial logits; DiffMG has 0.001.
+        normalize: Of the relations of a PyG or DGL graph, see `RelationGraph`.
+        self_loops: Likewise.
 
     Example:
         >>> import torch
@@ -55,11 +70,13 @@ class MetaGraphConv(nn.Module):
         torch.Size([3, 8])
         >>> conv.tensor.top_k(1).index.shape  # one choice for each link
         torch.Size([1, 3])
+        >>> conv.derive()(torch.randn(3, 4), g).shape
+        torch.Size([3, 8])
     """
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | Mapping[str, int],
         out_channels: int,
         metadata: Metadata | Schema,
         heads: int = 1,
@@ -74,6 +91,8 @@ class MetaGraphConv(nn.Module):
         activation: Activation | None = None,
         bias: bool = True,
         init_scale: float = 0.1,
+        normalize: Normalize = "row",
+        self_loops: bool = True,
     ) -> None:
         super().__init__()
         check_size("out_channels", out_channels)
@@ -81,32 +100,44 @@ class MetaGraphConv(nn.Module):
             raise ValueError(f"out_channels ({out_channels}) must be a multiple of heads ({heads})")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.schema, self.target = Schema.of(metadata), target
+        self.normalize, self.self_loops = normalize, self_loops
+        self.dropout, self.activation = dropout, activation
+        self.lin: nn.Module
+        if isinstance(in_channels, Mapping):
+            kinds = self.schema.node_types
+            check_node_types(in_channels, kinds)
+            sizes = {kind: in_channels[kind] for kind in kinds}
+            self.lin = Projections(sizes, out_channels, bias)
+        else:
+            self.lin = nn.Linear(in_channels, out_channels, bias=bias)
         dag = Dag.complete(4) if dag is None else dag
-        allowed = {**self.schema.choices(dag, target), **(choices or {})}
-        self.lin = nn.Linear(in_channels, out_channels, bias=bias)
+        allowed = self.schema.choices(dag, target, choices or {})
         self.heads = nn.ModuleList(
             MetaGraphSearch(
                 dag, allowed, self.schema.relations, rank, ties=ties, init_scale=init_scale
             )
             for _ in range(heads)
         )
-        self.dropout = dropout
         self.norm = None if norm is None else norm(out_channels)
-        self.activation = activation
 
     @property
     def tensor(self) -> DagTensor:
-        """The distribution over meta-graphs (of the first head)."""
-        return self.heads[0].tensor  # type: ignore[return-value]
+        """The distribution over meta-graphs, that of the first head."""
+        return self._search(0).tensor
 
     def arch_parameters(self) -> list[nn.Parameter]:
-        """The logits of the cores; `weight_parameters` are all others."""
+        """The logits of the distributions over meta-graphs.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, ["AP", "PA"], dag=Dag.path(2), rank=2)
+            >>> [tuple(p.shape) for p in conv.arch_parameters()]
+            [(3, 1, 2), (3, 2, 1)]
+        """
         return list(self.heads.parameters())
 
     def weight_parameters(self) -> list[nn.Parameter]:
-        """The affine map and the normalisation."""
-        arch = {id(p) for p in self.arch_parameters()}
-        return [p for p in self.parameters() if id(p) not in arch]
+        """All other parameters: the affine map and the normalisation."""
+        return [p for name, p in self.named_parameters() if not name.startswith("heads.")]
 
     def reset_parameters(self) -> None:
         """Draw new initial values of all parameters."""
@@ -114,10 +145,206 @@ class MetaGraphConv(nn.Module):
             if module is not self and hasattr(module, "reset_parameters"):
                 module.reset_parameters()  # type: ignore[operator]
 
-    def forward(self, x: Tensor, graph: RelationGraph) -> Tensor:
-        """Features (N, out_channels) from (N, in_channels)."""
-        x = F.dropout(x, self.dropout, self.training)
-        parts = self.lin(x).chunk(len(self.heads), dim=-1)
-        y = torch.cat([head(h, graph) for head, h in zip(self.heads, parts, strict=True)], dim=-1)
+    def sample(
+        self,
+        *,
+        epsilon: float | None = None,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> list[Draw]:
+        """Draw one relation for each link, for ``conv(x, graph, draw=...)``; one draw for each head.
+
+        Args:
+            epsilon: With this probability all links choose at random, otherwise each chooses its
+                best (DiffMG), given the ranks, which are drawn. A choice's weight is its
+                probability. None draws from the distribution itself, with straight-through Gumbel
+                gradients.
+            temperature: Of the relaxation, where epsilon is None.
+            generator: For the draws.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, ["AP", "PA"], dag=Dag.path(2), rank=2)
+            >>> conv.sample(epsilon=0.3)[0].choice.keys()
+            dict_keys([(0, 1), (1, 2)])
+        """
+        how = "gumbel" if epsilon is None else "best"
+        if epsilon is not None and float(torch.rand((), generator=generator)) < epsilon:
+            how = "uniform"
+        return [
+            self._search(k).sample(how, temperature=temperature, generator=generator)  # type: ignore[arg-type]
+            for k in range(len(self.heads))
+        ]
+
+    def meta_graph(self, head: int = 0) -> MetaGraph:
+        """The most probable meta-graph.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, {"PA": ("A", "P"), "AP": ("P", "A")}, dag=Dag.path(2))
+            >>> type(conv.meta_graph()).__name__
+            'MetaGraph'
+        """
+        return self.meta_graphs(1, head)[0]
+
+    def meta_graphs(self, k: int, head: int = 0) -> list[MetaGraph]:
+        """The `k` most probable meta-graphs, best first; those of a derived layer are its own."""
+        module = self.heads[head]
+        if isinstance(module, FixedMetaGraphs):
+            return list(module.meta_graphs[:k])
+        return best_meta_graphs(self._search(head).tensor, k, self.schema.edge_types)
+
+    def meta_paths(self, k: int, head: int = 0) -> list[MetaPath]:
+        """The `k` meta-paths with the largest coefficients in the expected propagation.
+
+        Only those whose node types join, where these are known; self-loops are no paths.
+        """
+        return best_meta_paths(self._search(head).tensor, k, self.schema.edge_types)
+
+    def derive(self, k: int = 1) -> MetaGraphConv:
+        """This layer, with its weights, over its best `k` meta-graphs alone.
+
+        The shares of several are learned further. Call `reset_parameters` on the result to train
+        its weights from scratch, as DiffMG does.
+        """
+        return self.fix(*(self.meta_graphs(k, head) for head in range(len(self.heads))))
+
+    def fix(self, *meta_graphs: MetaGraph | Sequence[MetaGraph]) -> MetaGraphConv:
+        """This layer, with its weights, over given meta-graphs alone.
+
+        Args:
+            meta_graphs: For each head, or once for all, one meta-graph or several to mix.
+        """
+        if len(meta_graphs) not in (1, len(self.heads)):
+            raise ValueError(f"{len(self.heads)} heads, but meta-graphs for {len(meta_graphs)}")
+        several = [[m] if isinstance(m, MetaGraph) else m for m in meta_graphs]
+        each = several * (len(self.heads) // len(several))
+        conv = copy.copy(self)
+        conv._modules = {
+            name: None if module is None else copy.deepcopy(module)
+            for name, module in self._modules.items()
+            if name != "heads"
+        }
+        conv.heads = nn.ModuleList(FixedMetaGraphs(m, self.schema.relations) for m in each)
+        first = next(self.parameters())
+        return conv.to(device=first.device, dtype=first.dtype).train(self.training)
+
+    def relation_graph(
+        self, edges: Any, num_nodes: Mapping[str, int] | None = None
+    ) -> RelationGraph:
+        """What ``forward`` makes of a PyG or DGL graph on every call: convert once, and pass this.
+
+        Args:
+            edges: A `HeteroData`, a DGL graph, or an `edge_index_dict` with `num_nodes`.
+            num_nodes: The number of nodes of every type.
+
+        Example:
+            >>> edges = {("a", "to", "b"): torch.tensor([[0, 1], [0, 0]])}
+            >>> conv = MetaGraphConv(4, 8, (["a", "b"], list(edges)))
+            >>> conv.relation_graph(edges, {"a": 2, "b": 1})
+            RelationGraph(3 nodes, 2 edges, 3 relations: a__to__b 2 + loops, identity, zero)
+        """
+        double = next(self.parameters()).dtype == torch.float64
+        options: dict[str, Any] = {
+            "normalize": self.normalize,
+            "self_loops": self.self_loops,
+            "dtype": torch.float64 if double else torch.float32,
+        }
+        if dgl.is_dgl(edges):
+            return dgl.from_dgl(edges, self.schema, **options)
+        if pyg.is_hetero_data(edges):
+            return pyg.from_hetero_data(edges, self.schema, **options)
+        if not isinstance(edges, Mapping) or num_nodes is None:
+            raise TypeError(
+                "expected a RelationGraph, a HeteroData, a DGL graph, or an edge_index_dict with "
+                f"the numbers of nodes, got {type(edges).__name__}"
+            )
+        return pyg.from_edge_index(edges, num_nodes, self.schema, **options)
+
+    @overload
+    def forward(
+        self, x: Tensor, graph: RelationGraph, *, draw: Sequence[Draw] | None = None
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self, x: Features, graph: Any, *, draw: Sequence[Draw] | None = None
+    ) -> dict[str, Tensor]: ...
+    def forward(
+        self, x: Tensor | Features, graph: Any, *, draw: Sequence[Draw] | None = None
+    ) -> Tensor | dict[str, Tensor]:
+        """New features of all nodes.
+
+        Args:
+            x: Features (N, in_channels), or a dict of those of every node type.
+            graph: A `RelationGraph`; with a dict of features also PyG's `edge_index_dict` or
+                `HeteroData`, or a DGL graph.
+            draw: What :meth:`sample` returned, to follow only the relations drawn.
+
+        Returns:
+            (N, out_channels), or a dict with every node type.
+        """
+        if isinstance(x, Mapping):
+            return self._forward_types(x, graph, draw)
+        if not isinstance(self.lin, nn.Linear):
+            raise TypeError("in_channels differ between node types: give features as a dict")
+        check_features("features", x, self.lin.in_features)
+        self._check_graph(graph)
+        return self._propagate(self.lin(F.dropout(x, self.dropout, self.training)), graph, draw)
+
+    def _forward_types(
+        self, x: Features, graph: Any, draw: Sequence[Draw] | None
+    ) -> dict[str, Tensor]:
+        kinds = self.schema.node_types
+        if not kinds:
+            raise ValueError("give metadata as (node_types, edge_types) for features by node type")
+        check_node_types(x, kinds)
+        sizes = {kind: len(x[kind]) for kind in kinds}
+        if not isinstance(graph, RelationGraph):
+            graph = self.relation_graph(graph, sizes).to(next(self.parameters()).device)
+        self._check_graph(graph)
+        if dict(graph.node_counts) != sizes:
+            raise ValueError(
+                f"features of {sizes} nodes, but the graph has {dict(graph.node_counts)}"
+            )
+        x = {
+            kind: F.dropout(h, self.dropout, self.training) if h.is_floating_point() else h
+            for kind, h in x.items()
+        }
+        if isinstance(self.lin, Projections):
+            h = torch.cat(self.lin(x))
+        else:
+            for kind in kinds:
+                check_features(f"features of {kind!r}", x[kind], cast(int, self.in_channels))
+            h = self.lin(torch.cat([x[kind] for kind in kinds]))
+        y = self._propagate(h, graph, draw)
+        return {kind: y[rows] for kind, rows in graph.node_types.items()}
+
+    def _propagate(self, h: Tensor, graph: RelationGraph, draw: Sequence[Draw] | None) -> Tensor:
+        arguments = [(part, graph) for part in h.chunk(len(self.heads), dim=-1)]
+        if draw is None:
+            parts = [head(*args) for head, args in zip(self.heads, arguments, strict=True)]
+        else:
+            parts = [
+                self._search(k)(*args, drawn)
+                for k, (args, drawn) in enumerate(zip(arguments, draw, strict=True))
+            ]
+        y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         y = y if self.norm is None else self.norm(y)
         return y if self.activation is None else self.activation(y)
+
+    def _search(self, head: int) -> MetaGraphSearch:
+        module = self.heads[head]
+        if not isinstance(module, MetaGraphSearch):
+            raise ValueError("a derived layer has its meta-graphs, but no distribution over them")
+        return module
+
+    def _check_graph(self, graph: RelationGraph) -> None:
+        if not isinstance(graph, RelationGraph):
+            raise TypeError(f"graph must be a RelationGraph, got {type(graph).__name__}")
+        if graph.relation_names != self.schema.relations:
+            raise ValueError(
+                f"the layer is over the relations {list(self.schema.relations)}, the graph has "
+                f"{list(graph.relation_names)}"
+            )
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows before the parts."""
+        return f"{self.in_channels}, {self.out_channels}, heads={len(self.heads)}"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm
+from tensus_tn.nn.meta_graph import MetaGraph
+from tensus_tn.nn.projection import Features, Projections
 from tensus_tn.nn.schema import Metadata, Schema
+from tensus_tn.nn.search import Draw
 from tensus_tn.relations import RelationGraph
 
-Features = Mapping[str, Tensor]
+#: One draw for each head of each layer.
+Draws = Sequence[Sequence[Draw]]
 
 
 class MetaGraphNet(nn.Module):
@@ -62,9 +67,7 @@ class MetaGraphNet(nn.Module):
         if target not in in_channels:
             raise ValueError(f"target {target!r} is not among the node types {list(in_channels)}")
         self.target, self.input_activation = target, input_activation
-        self.projections = nn.ModuleDict(
-            {kind: nn.Linear(size, hidden_channels) for kind, size in in_channels.items()}
-        )
+        self.project = Projections(in_channels, hidden_channels)
         self.convs = nn.ModuleList(
             MetaGraphConv(
                 hidden_channels,
@@ -80,24 +83,84 @@ class MetaGraphNet(nn.Module):
         )
         self.classifier = None if out_channels is None else nn.Linear(hidden_channels, out_channels)
 
+    @property
+    def layers(self) -> list[MetaGraphConv]:
+        """The meta-graph layers."""
+        return [cast(MetaGraphConv, conv) for conv in self.convs]
+
     def arch_parameters(self) -> list[nn.Parameter]:
-        """The logits of the cores of all layers."""
-        return [p for conv in self.convs for p in conv.arch_parameters()]  # type: ignore[operator]
+        """The logits of the distributions over meta-graphs, of all layers."""
+        return [p for conv in self.layers for p in conv.arch_parameters()]
 
     def weight_parameters(self) -> list[nn.Parameter]:
         """All other parameters."""
         arch = {id(p) for p in self.arch_parameters()}
         return [p for p in self.parameters() if id(p) not in arch]
 
-    def forward(self, x: Features, graph: RelationGraph) -> Tensor:
-        """Class scores (or states) of the target nodes from the features of every node type."""
-        parts = {kind: project(x[kind]) for kind, project in self.projections.items()}
-        h = torch.cat(list(parts.values()))
+    def reset_parameters(self) -> None:
+        """Draw new initial values of all parameters."""
+        for module in self.modules():
+            if module is not self and hasattr(module, "reset_parameters"):
+                module.reset_parameters()  # type: ignore[operator]
+
+    def sample(
+        self,
+        *,
+        epsilon: float | None = None,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Draws:
+        """Draw one relation for each link of each layer, for ``net(x, graph, draw=...)``.
+
+        The arguments are those of :meth:`MetaGraphConv.sample`; the coin for epsilon is tossed once.
+        """
+        if epsilon is not None:
+            epsilon = float(torch.rand((), generator=generator) < epsilon)
+        return [
+            conv.sample(epsilon=epsilon, temperature=temperature, generator=generator)
+            for conv in self.layers
+        ]
+
+    def meta_graph(self, layer: int = 0) -> MetaGraph:
+        """The most probable meta-graph of a layer."""
+        return self.layers[layer].meta_graph()
+
+    def derive(self, k: int = 1) -> MetaGraphNet:
+        """This network, with its weights, over the best `k` meta-graphs of each layer alone."""
+        return self._with_layers([conv.derive(k) for conv in self.layers])
+
+    def fix(self, *meta_graphs: MetaGraph | Sequence[MetaGraph]) -> MetaGraphNet:
+        """This network, with its weights, over given meta-graphs alone: for each layer, one or several.
+
+        Example:
+            >>> from tensus_tn import Dag
+            >>> net = MetaGraphNet({"a": 2, "b": 2}, 4, 2, {"AB": ("b", "a")}, "a", dag=Dag.path(1))
+            >>> print(net.fix(MetaGraph(Dag.path(1), {(0, 1): "AB"})).meta_graph())
+            -AB->
+        """
+        pairs = zip(self.layers, meta_graphs, strict=True)
+        return self._with_layers([conv.fix(chosen) for conv, chosen in pairs])
+
+    def _with_layers(self, layers: Sequence[MetaGraphConv]) -> MetaGraphNet:
+        net = copy.deepcopy(self)
+        net.convs = nn.ModuleList(layers)
+        return net
+
+    def forward(self, x: Features, graph: RelationGraph, *, draw: Draws | None = None) -> Tensor:
+        """Class scores (or states) of the target nodes.
+
+        Args:
+            x: Features of every node type: (n, size), dense or sparse, or ids (n,) for one-hot ones.
+            graph: All relations over all nodes, in the order of `in_channels`.
+            draw: What :meth:`sample` returned, to follow only the relations drawn.
+        """
+        parts = self.project(x)
+        h: Tensor = torch.cat(parts)
         h = h if self.input_activation is None else self.input_activation(h)
-        for conv in self.convs:
-            h = conv(h, graph)
-        before = sum(len(part) for part in list(parts.values())[: list(parts).index(self.target)])
-        h = h[before : before + len(parts[self.target])]
+        for k, conv in enumerate(self.layers):
+            h = conv(h, graph, draw=None if draw is None else draw[k])
+        rows = h.split([len(part) for part in parts])
+        h = rows[self.project.node_types.index(self.target)]
         return h if self.classifier is None else self.classifier(h)
 
 
@@ -129,8 +192,28 @@ class TwoTowers(nn.Module):
         """All other parameters."""
         return self.source.weight_parameters() + self.target.weight_parameters()
 
-    def forward(self, x: Features, graph: RelationGraph, pairs: Tensor) -> Tensor:
+    def sample(
+        self, *, epsilon: float | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Draws, Draws]:
+        """A draw of either network, with a coin of its own."""
+        source, target = (
+            net.sample(epsilon=epsilon, generator=generator) for net in (self.source, self.target)
+        )
+        return source, target
+
+    def derive(self, k: int = 1) -> TwoTowers:
+        """Both networks over their best `k` meta-graphs alone."""
+        return TwoTowers(self.source.derive(k), self.target.derive(k))
+
+    def forward(
+        self,
+        x: Features,
+        graph: RelationGraph,
+        pairs: Tensor,
+        *,
+        draw: tuple[Draws, Draws] | tuple[None, None] = (None, None),
+    ) -> Tensor:
         """Scores (B,) of `pairs` (2, B): ids within the two node types, source first."""
-        source: Tensor = self.source(x, graph)
-        target: Tensor = self.target(x, graph)
+        source: Tensor = self.source(x, graph, draw=draw[0])
+        target: Tensor = self.target(x, graph, draw=draw[1])
         return (source[pairs[0]] * target[pairs[1]]).sum(-1)

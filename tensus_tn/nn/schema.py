@@ -76,13 +76,19 @@ class Schema:
         """What a `RelationGraph` must have as its `relation_names`."""
         return (*self.names, IDENTITY, ZERO)
 
-    def choices(self, dag: Dag, target: str | None) -> dict[Edge, tuple[str, ...]]:
+    def choices(
+        self,
+        dag: Dag,
+        target: str | None = None,
+        given: Mapping[Edge, Sequence[str]] | None = None,
+    ) -> dict[Edge, tuple[str, ...]]:
         """The relations that each link of `dag` may choose: the search space of DiffMG.
 
         Links into the sink choose from the relations that end in the node type `target`, and
         the identity; all others from all relations, and the identity. A residual link may also
         choose zero. The link from the last of a node's predecessors, in topological order, is
-        not residual: so every state receives something.
+        not residual: so every state receives something. Links that are `given` choose from what
+        is given.
 
         Example:
             >>> schema = Schema.of({"PA": ("A", "P"), "AP": ("P", "A")})
@@ -93,7 +99,9 @@ class Schema:
         into_sink = self.names if target is None else self._ending_in(target)
         position = {node: k for k, node in enumerate(dag.nodes)}
         last = {head: max(position[j] for j, k in dag.edges if k == head) for _, head in dag.edges}
-        return {
+        if unknown := [edge for edge in given or {} if edge not in dag.edges]:
+            raise ValueError(f"choices for {unknown}, which are no links of {dag}")
+        choices: dict[Edge, tuple[str, ...]] = {
             (tail, head): (
                 *(into_sink if head == dag.sink else self.names),
                 IDENTITY,
@@ -101,6 +109,7 @@ class Schema:
             )
             for tail, head in dag.edges
         }
+        return choices | {edge: tuple(names) for edge, names in (given or {}).items()}
 
     def _ending_in(self, target: str) -> tuple[str, ...]:
         known = self.node_types or {end for kind in self.edge_types.values() for end in kind[::2]}

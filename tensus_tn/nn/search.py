@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from tensus_tn.dag import Dag, Edge
+from tensus_tn.nn.links import follow
 from tensus_tn.propagate import propagate_dag
 from tensus_tn.relations import RelationGraph
 from tensus_tn.structure import Rank, Structure, Ties
 from tensus_tn.tensor import DagTensor
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One relation for each link, drawn from a distribution over meta-graphs.
+
+    Attributes:
+        choice: The number of the relation among those that a link may choose.
+        ranks: The state of every rank index.
+        noise: Of Gumbel's distribution, for every link (C_e,); None where there was none.
+        temperature: Of the relaxation that gives the gradient, where there is noise.
+    """
+
+    choice: Mapping[Edge, int]
+    ranks: tuple[int, ...]
+    noise: Mapping[Edge, Tensor] | None = None
+    temperature: float = 1.0
 
 
 class MetaGraphSearch(nn.Module):
@@ -73,24 +93,87 @@ class MetaGraphSearch(nn.Module):
         parts = zip(self.dag.edges, weights.split(sizes, -1), self._shapes, strict=True)
         return {edge: part.unflatten(-1, shape) for edge, part, shape in parts}
 
-    def forward(
-        self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor] | None = None
-    ) -> Tensor:
+    @torch.no_grad()
+    def sample(
+        self,
+        how: Literal["best", "uniform", "gumbel"],
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Draw:
+        """Draw the ranks, which are uniform, then a relation for every link given them.
+
+        `"best"` takes the most probable one, `"uniform"` any; `"gumbel"` is a fair draw.
+        """
+        ranks = tuple(
+            int(torch.randint(size, (), generator=generator))
+            for size in self.tensor.structure.ranks
+        )
+        logs = self._log_choices(ranks)
+        if how == "uniform":
+            sizes = {edge: len(log) for edge, log in logs.items()}
+            choice = {
+                edge: int(torch.randint(size, (), generator=generator))
+                for edge, size in sizes.items()
+            }
+            return Draw(choice, ranks)
+        if how == "best":
+            return Draw({edge: int(log.argmax()) for edge, log in logs.items()}, ranks)
+        noise = {
+            edge: -torch.empty_like(log).exponential_(generator=generator).log()
+            for edge, log in logs.items()
+        }
+        choice = {edge: int((log + noise[edge]).argmax()) for edge, log in logs.items()}
+        return Draw(choice, ranks, noise, temperature)
+
+    def _log_choices(self, ranks: Sequence[int]) -> dict[Edge, Tensor]:
+        """The log-probabilities (C_e,) of every link's choices, given the ranks."""
+        at = [tuple(0 if r is None else ranks[r] for r in e) for e in self.tensor.structure.ends]
+        cores = zip(self.dag.edges, self.tensor.parameters(), at, strict=True)
+        return {edge: core[:, p, q].log_softmax(0) for edge, core, (p, q) in cores}
+
+    def _draw_weights(self, draw: Draw) -> dict[Edge, Tensor]:
+        """The weight of every link's choice, which carries the gradient to the cores.
+
+        It is the choice's probability, as in DiffMG; for a draw with noise it is 1, and its
+        gradient that of the choice's probability under the relaxation.
+        """
+        logs = self._log_choices(draw.ranks)
+        if draw.noise is None:
+            return {edge: log[draw.choice[edge]].exp() for edge, log in logs.items()}
+        weights = {}
+        for edge, log in logs.items():
+            soft = ((log + draw.noise[edge]) / draw.temperature).softmax(0)[draw.choice[edge]]
+            weights[edge] = 1 + soft - soft.detach()
+        return weights
+
+    def forward(self, h: Tensor, graph: RelationGraph, draw: Draw | None = None) -> Tensor:
         """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``.
 
-        Cores ``(Q, C_e, d_j, d_k)``, one network for each of ``Q`` queries, give ``(Q, N, F)``,
-        from one ``h`` for all of them or from ``(Q, N, F)``.
+        With a draw, only the relations drawn are followed.
+        """
+        if draw is None:
+            return propagate_dag(graph, self.dag, h, self.weights()).squeeze(1)
+        names = self.tensor.choice_names
+        relations = {edge: names[edge][i] for edge, i in draw.choice.items()}
+        return follow(graph, self.dag, h, relations, self._draw_weights(draw))
+
+    def per_query(self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor]) -> Tensor:
+        """The states ``(Q, N, F)`` of the sink for cores ``(Q, C_e, d_j, d_k)`` of ``Q`` queries.
+
+        The cores take the place of the tensor's own: normalise them. ``h`` is ``(N, F)``, the same
+        for all queries, or ``(Q, N, F)``.
         """
         weights = self.weights(cores)
-        first = weights[self.dag.edges[0]]
-        if first.ndim == 3:
-            return propagate_dag(graph, self.dag, h, weights).squeeze(1)
-        queries = [
-            dict(zip(weights, row, strict=True)) for row in zip(*weights.values(), strict=True)
-        ]
-        states = h if h.ndim == 3 else h.expand(len(queries), *h.shape)
-        pairs = zip(states, queries, strict=True)
-        return torch.stack([propagate_dag(graph, self.dag, x, w).squeeze(1) for x, w in pairs])
+        num = len(weights[self.dag.edges[0]])
+        states = h if h.ndim == 3 else h.expand(num, *h.shape)
+        if len(states) != num:
+            raise ValueError(f"cores are for {num} queries, h for {len(states)}")
+        rows = (
+            propagate_dag(graph, self.dag, x, {edge: w[q] for edge, w in weights.items()})
+            for q, x in enumerate(states)
+        )
+        return torch.stack([row.squeeze(1) for row in rows])
 
 
 def _check_choices(

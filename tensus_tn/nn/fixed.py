@@ -1,0 +1,95 @@
+"""The best meta-graph, or a mixture of the best few, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tensus_tn.dag import Dag
+from tensus_tn.nn.links import select, useful_links
+from tensus_tn.nn.meta_graph import MetaGraph, check_meta_graphs
+from tensus_tn.nn.schema import IDENTITY
+from tensus_tn.propagate import propagate_dag
+from tensus_tn.relations import RelationGraph
+
+
+class FixedMetaGraphs(nn.Module):
+    r"""Propagation along a few meta-graphs, ``y = sum_m pi_m M_m h``, with learned ``pi``.
+
+    States that are made alike, within a meta-graph or in several of them, are computed once: the
+    meta-graphs are merged into one DAG, whose links may carry more than one relation.
+
+    Args:
+        meta_graphs: Their probabilities give the initial ``pi``.
+        relations: The names of all relations of a graph, in order.
+    """
+
+    constant: Tensor
+    mixed: Tensor
+
+    def __init__(self, meta_graphs: Sequence[MetaGraph], relations: Sequence[str]) -> None:
+        super().__init__()
+        check_meta_graphs(meta_graphs, relations)
+        self.meta_graphs = tuple(meta_graphs)
+        links, sinks = _merge(self.meta_graphs)
+        chosen = {name for names in links.values() for name in names}
+        mixture = [] if len(set(sinks)) == 1 else [(state, -1) for state in dict.fromkeys(sinks)]
+        if mixture:
+            chosen.add(IDENTITY)
+        self.relations = tuple(name for name in relations if name in chosen)
+        self.merged = Dag([*links, *mixture])
+        constant = torch.zeros(len(self.merged.edges), len(self.relations))
+        for e, names in enumerate(links.values()):
+            for name in names:
+                constant[e, self.relations.index(name)] += 1
+        # How much of each pi a link has: only identities from the meta-graphs' sinks have any.
+        mixed = torch.zeros(len(self.merged.edges), len(sinks))
+        for e, (state, _) in enumerate(mixture, len(links)):
+            mixed[e, [m for m, sink in enumerate(sinks) if sink == state]] = 1
+        self.register_buffer("constant", constant, persistent=False)
+        self.register_buffer("mixed", mixed, persistent=False)
+        self.logits = nn.Parameter(torch.empty(len(sinks))) if mixture else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Let ``pi`` be proportional to the probabilities of the meta-graphs."""
+        if self.logits is not None:
+            probabilities = torch.tensor([m.probability for m in self.meta_graphs])
+            with torch.no_grad():
+                self.logits.copy_(probabilities.clamp_min(1e-30).log())
+
+    def forward(self, h: Tensor, graph: RelationGraph) -> Tensor:
+        """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``."""
+        weights = self.constant
+        if self.logits is not None:
+            share = self.mixed @ self.logits.softmax(0)
+            is_identity = self.constant.new_tensor([name == IDENTITY for name in self.relations])
+            weights = weights + share[:, None] * is_identity
+        cores = weights[:, :, None, None]
+        by_link = dict(zip(self.merged.edges, cores, strict=True))
+        return propagate_dag(select(graph, self.relations), self.merged, h, by_link).squeeze(1)
+
+
+def _merge(
+    meta_graphs: Sequence[MetaGraph],
+) -> tuple[dict[tuple[int, int], list[str]], list[int]]:
+    """The relations on the links between numbered states, and the sink of every meta-graph.
+
+    A state is known by what is sent to it: (relation, number of the sending state), in any order.
+    """
+    number: dict[tuple[tuple[str, int], ...], int] = {}
+    links: dict[tuple[int, int], list[str]] = {}
+    sinks = []
+    for meta_graph in meta_graphs:
+        state = {meta_graph.dag.source: 0}
+        for node, edges in useful_links(meta_graph.dag, meta_graph.relations):
+            sent = tuple(sorted((meta_graph.relations[e], state[e[0]]) for e in edges))
+            if sent not in number:
+                number[sent] = len(number) + 1
+                for name, tail in sent:
+                    links.setdefault((tail, number[sent]), []).append(name)
+            state[node] = number[sent]
+        sinks.append(state[meta_graph.dag.sink])
+    return links, sinks

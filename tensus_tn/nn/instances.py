@@ -1,0 +1,115 @@
+"""Counting the instances of a meta-graph: a join of the edges of its links, state after state.
+
+An instance gives every state a node such that every link finds an edge of its relation between the
+nodes of its two states; the two ends of an identity are the same node. Tables of such nodes, with
+counts, are joined and summed out in an order of small fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.nn.links import useful_links
+from tensus_tn.nn.schema import IDENTITY
+from tensus_tn.plan import min_fill_order
+from tensus_tn.relations import RelationGraph
+
+
+@dataclass(frozen=True)
+class _Table:
+    """How often (n,) each combination of nodes (n, v) occurs in the states `states` (v)."""
+
+    states: tuple[int, ...]
+    nodes: npt.NDArray[np.int64]
+    count: npt.NDArray[np.float64]
+
+
+def count_instances(
+    graph: RelationGraph, dag: Dag, relations: Mapping[Edge, str], max_rows: int
+) -> int:
+    """The number of instances; exact up to 2^53."""
+    links = [edge for _, edges in useful_links(dag, relations) for edge in edges]
+    if not links:
+        return 0
+    number = _merged_states(dag, links, relations)
+    tables = [
+        _edges(graph, relations[edge], number[edge[0]], number[edge[1]])
+        for edge in links
+        if relations[edge] != IDENTITY
+    ]
+    if not tables:  # all states are one, which may be any node
+        return graph.num_nodes
+    for state in list(min_fill_order([table.states for table in tables], set())):
+        joint = [table for table in tables if state in table.states]
+        tables = [table for table in tables if state not in table.states]
+        whole = min(joint, key=lambda table: len(table.count))
+        joint.remove(whole)
+        while joint:  # the smallest next
+            table = min(joint, key=lambda table: len(table.count))
+            joint.remove(table)
+            whole = _join(whole, table, max_rows)
+        tables.append(_sum_out(whole, state))
+    return int(np.prod([table.count.sum() for table in tables]))
+
+
+def _merged_states(dag: Dag, links: list[Edge], relations: Mapping[Edge, str]) -> dict[Node, int]:
+    """A number for every state, the same for those that identities join."""
+    number = {node: k for k, node in enumerate(dag.nodes)}
+    for tail, head in links:
+        if relations[tail, head] == IDENTITY:
+            old, new = number[head], number[tail]
+            number = {node: new if k == old else k for node, k in number.items()}
+    return number
+
+
+def _edges(graph: RelationGraph, relation: str, tail: int, head: int) -> _Table:
+    """The edges of one relation as a table; those from a node to itself where both ends are one."""
+    segments = graph.forward
+    seg = segments.edge_seg()
+    mine = segments.seg_rel[seg] == graph.relation_index(relation)
+    senders, receivers = segments.col[mine].long(), segments.seg_row()[seg][mine]
+    if tail == head:
+        senders = senders[senders == receivers]
+        return _Table((tail,), senders[:, None].cpu().numpy(), np.ones(len(senders)))
+    nodes = np.stack([senders.cpu().numpy(), receivers.cpu().numpy()], axis=1)
+    return _Table((tail, head), nodes, np.ones(len(nodes)))
+
+
+def _join(left: _Table, right: _Table, max_rows: int) -> _Table:
+    shared = [state for state in left.states if state in right.states]
+    added = [k for k, state in enumerate(right.states) if state not in shared]
+    keys = np.concatenate(
+        [table.nodes[:, [table.states.index(state) for state in shared]] for table in (left, right)]
+    )
+    key = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    of_left, of_right = key[: len(left.count)], key[len(left.count) :]
+    order = np.argsort(of_right, kind="stable")
+    first = np.searchsorted(of_right[order], of_left, side="left")
+    found = np.searchsorted(of_right[order], of_left, side="right") - first
+    if found.sum() > max_rows:
+        raise ValueError(
+            f"counting needs a table of {found.sum():,} rows, above the limit of {max_rows:,}; "
+            "raise max_rows"
+        )
+    row = np.repeat(np.arange(len(found)), found)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(found) - found, found)
+    match = order[first[row] + within]
+    return _Table(
+        (*left.states, *(right.states[k] for k in added)),
+        np.concatenate([left.nodes[row], right.nodes[match][:, added]], axis=1),
+        left.count[row] * right.count[match],
+    )
+
+
+def _sum_out(table: _Table, state: int) -> _Table:
+    rest = [k for k, other in enumerate(table.states) if other != state]
+    states = tuple(table.states[k] for k in rest)
+    nodes, group = np.unique(table.nodes[:, rest], axis=0, return_inverse=True)
+    count = np.zeros(len(nodes))
+    np.add.at(count, group.reshape(-1), table.count)
+    return _Table(states, nodes, count)

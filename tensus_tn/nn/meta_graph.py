@@ -1,0 +1,313 @@
+"""MetaGraph and MetaPath: what a layer has learned, as objects to read, draw, export and count."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import TYPE_CHECKING
+
+from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.nn.instances import count_instances
+from tensus_tn.nn.links import useful_links
+from tensus_tn.nn.schema import IDENTITY, ZERO, EdgeType
+from tensus_tn.queries import Queries
+from tensus_tn.relations import RelationGraph
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.axes import Axes
+
+#: The relations along a path from source to sink, without identities.
+Word = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MetaPath:
+    """Relations one after the other, in the order in which features flow along them.
+
+    Attributes:
+        edge_types: (source type, name, destination type) of each, as PyG's `AddMetaPaths` takes it.
+        weight: How much it counts: see where it comes from.
+
+    Example:
+        >>> path = MetaPath((("venue", "publishes", "paper"), ("paper", "of", "author")), 0.5)
+        >>> print(path)
+        venue -publishes-> paper -of-> author
+        >>> path.letters()
+        'APV'
+    """
+
+    edge_types: tuple[EdgeType, ...]
+    weight: float = 1.0
+
+    def __str__(self) -> str:
+        return _text(self.edge_types)
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """The types of the nodes along the path."""
+        first = tuple(kind[0] for kind in self.edge_types[:1])
+        return first + tuple(kind[2] for kind in self.edge_types)
+
+    def letters(self, letter: Mapping[str, str] | None = None) -> str:
+        """The path as a string of types such as `"APVPA"`, the type that receives first.
+
+        Args:
+            letter: What stands for a node type; its first letter, as a capital, when None.
+
+        Raises:
+            ValueError: If two node types begin alike and `letter` is None.
+        """
+        if letter is None:
+            letter = {kind: kind[:1].upper() for kind in self.node_types}
+            if len(set(letter.values())) < len(letter):
+                raise ValueError(
+                    f"node types {sorted(letter)} begin alike: say what stands for each"
+                )
+        return "".join(letter[kind] for kind in reversed(self.node_types))
+
+
+@dataclass(frozen=True)
+class MetaGraph:
+    """One relation for each link of a DAG.
+
+    Attributes:
+        dag: States and links.
+        relations: The name of the relation of every link; `"identity"` and `"zero"` are two of them.
+        weights: The probability of each link's choice, all other links being open.
+        edge_types: (source type, name, destination type) of relations whose types are known.
+        probability: Of the whole meta-graph.
+
+    Example:
+        >>> relations = {(0, 1): "PA", (0, 2): "zero", (1, 2): "CP"}
+        >>> types = {"PA": ("A", "PA", "P"), "CP": ("P", "CP", "C")}
+        >>> meta_graph = MetaGraph(Dag.complete(2), relations, edge_types=types)
+        >>> print(meta_graph)
+        A -PA-> P -CP-> C
+        >>> MetaGraph.from_json(meta_graph.to_json()) == meta_graph
+        True
+    """
+
+    dag: Dag
+    relations: Mapping[Edge, str]
+    weights: Mapping[Edge, float] = field(default_factory=dict)
+    edge_types: Mapping[str, EdgeType] = field(default_factory=dict)
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if set(self.relations) != set(self.dag.edges):
+            raise ValueError(
+                f"expected a relation for each of the links {list(self.dag.edges)}, got "
+                f"{list(self.relations)}"
+            )
+        ordered = {edge: self.relations[edge] for edge in self.dag.edges}
+        object.__setattr__(self, "relations", ordered)
+
+    @property
+    def links(self) -> tuple[Edge, ...]:
+        """The links on a path from source to sink, without those of relation zero."""
+        useful = useful_links(self.dag, self.relations)
+        return tuple(edge for _, edges in useful for edge in edges)
+
+    def __str__(self) -> str:
+        """One line for each way from source to sink; a comma where the types do not join.
+
+        Such a way carries features only by the self-loops of a relation.
+        """
+        lines = []
+        for word, times in self._words().items():
+            edge_types = [self.edge_types.get(name, ("", name, "")) for name in word]
+            lines.append(_text(edge_types) + (f"  (x {times})" if times > 1 else ""))
+        return "\n".join(lines) or "no path from source to sink"
+
+    def paths(self) -> list[MetaPath]:
+        """The meta-paths from source to sink whose types join, identities left out.
+
+        Their weight is the number of ways along the links that spell them.
+
+        Example:
+            >>> types = {"PA": ("A", "PA", "P"), "AP": ("P", "AP", "A")}
+            >>> relations = {(0, 1): "PA", (0, 2): "identity", (1, 2): "AP"}
+            >>> [str(p) for p in MetaGraph(Dag.complete(2), relations, edge_types=types).paths()]
+            ['identity', 'A -PA-> P -AP-> A']
+        """
+        return _meta_paths(self._words(), self.edge_types)
+
+    def _words(self) -> Counter[Word]:
+        words: dict[Node, Counter[Word]] = {self.dag.source: Counter({(): 1})}
+        for node, links in useful_links(self.dag, self.relations):
+            words[node] = Counter()
+            for edge in links:
+                name = self.relations[edge]
+                for word, times in words[edge[0]].items():
+                    words[node][word if name == IDENTITY else (*word, name)] += times
+        return words.get(self.dag.sink, Counter())
+
+    def count(self, graph: RelationGraph, *, max_rows: int = 20_000_000) -> int:
+        """The number of instances in a graph, exact up to 2^53.
+
+        An instance gives a node to every state such that all links find an edge of their relation;
+        self-loops that the graph adds to its relations do not count.
+
+        Raises:
+            ValueError: If that needs a table of more than `max_rows` rows.
+
+        Example:
+            >>> import torch
+            >>> knows = {"K": torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])}
+            >>> graph = RelationGraph.from_edge_index(knows, 4)
+            >>> MetaGraph(Dag.path(2), {(0, 1): "K", (1, 2): "K"}).count(graph)
+            2
+        """
+        return count_instances(graph, self.dag, self.relations, max_rows)
+
+    def draw(self, ax: Axes | None = None) -> Axes:
+        """Draw the links with their relations and weights; needs matplotlib."""
+        labels = {
+            edge: self.relations[edge] + (f" {self.weights[edge]:.2f}" if self.weights else "")
+            for edge in self._require_links()
+        }
+        return Dag(labels).draw(ax, edge_labels=labels)
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """The links as a networkx `DiGraph` with the attributes `relation` and `weight`.
+
+        Example:
+            >>> graph = MetaGraph(Dag.path(1), {(0, 1): "PA"}).to_networkx()
+            >>> list(graph.edges(data=True))
+            [(0, 1, {'relation': 'PA', 'weight': 1.0})]
+        """
+        import networkx
+
+        graph = networkx.DiGraph()
+        for edge in self.links:
+            relation, weight = self.relations[edge], self.weights.get(edge, 1.0)
+            graph.add_edge(*edge, relation=relation, weight=weight)
+        return graph
+
+    def to_dot(self) -> str:
+        """The links in the language of Graphviz.
+
+        Example:
+            >>> print(MetaGraph(Dag.path(1), {(0, 1): "PA"}).to_dot())
+            digraph {
+              rankdir=LR
+              "0" -> "1" [label="PA"]
+            }
+        """
+
+        def quoted(value: object) -> str:
+            return json.dumps(str(value), ensure_ascii=False)
+
+        lines = [
+            f"  {quoted(tail)} -> {quoted(head)} [label={quoted(self.relations[tail, head])}]"
+            for tail, head in self.links
+        ]
+        return "\n".join(["digraph {", "  rankdir=LR", *lines, "}"])
+
+    def to_json(self) -> str:
+        """All of it as JSON; the DAG's nodes must be strings or integers."""
+        if odd := [node for node in self.dag.nodes if type(node) not in (str, int)]:
+            raise TypeError(f"only nodes that are strings or integers go into JSON, not {odd[0]!r}")
+        links = [
+            [tail, head, self.relations[tail, head], self.weights.get((tail, head))]
+            for tail, head in self.dag.edges
+        ]
+        kinds = {name: list(kind) for name, kind in self.edge_types.items()}
+        return json.dumps({"links": links, "edge_types": kinds, "probability": self.probability})
+
+    @classmethod
+    def from_json(cls, text: str) -> MetaGraph:
+        """Read what `to_json` wrote."""
+        try:
+            content = json.loads(text)
+            links = [((tail, head), name, weight) for tail, head, name, weight in content["links"]]
+            kinds = {name: (a, r, b) for name, (a, r, b) in content["edge_types"].items()}
+            probability = float(content["probability"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not the JSON of a MetaGraph: {error!r}") from None
+        return cls(
+            Dag(edge for edge, *_ in links),
+            {edge: name for edge, name, _ in links},
+            {edge: weight for edge, _, weight in links if weight is not None},
+            kinds,
+            probability,
+        )
+
+    def _require_links(self) -> tuple[Edge, ...]:
+        if not self.links:
+            raise ValueError("the meta-graph has no path from source to sink")
+        return self.links
+
+
+def best_meta_graphs(
+    tensor: Queries, k: int, edge_types: Mapping[str, EdgeType]
+) -> list[MetaGraph]:
+    """The `k` most probable meta-graphs of a tensor with named choices, best first."""
+    best = tensor.top_k(k)
+    marginals = {edge: p.tolist() for edge, p in tensor.marginals().items()}
+    found = []
+    for index, probability in zip(best.index.tolist(), best.value.tolist(), strict=True):
+        choice = dict(zip(tensor.edges, index, strict=True))
+        relations = {edge: tensor.choice_names[edge][i] for edge, i in choice.items()}
+        weights = {edge: marginals[edge][i] for edge, i in choice.items()}
+        found.append(MetaGraph(tensor.dag, relations, weights, edge_types, probability))
+    return found
+
+
+def best_meta_paths(tensor: Queries, k: int, edge_types: Mapping[str, EdgeType]) -> list[MetaPath]:
+    """The `k` meta-paths with the largest expected number of ways that spell them, best first.
+
+    ``sum over all paths of the DAG of the probability that its links choose these relations`` is
+    the coefficient of the product of relations in the expected propagation.
+    """
+    total: Counter[Word] = Counter()
+    for links in _dag_paths(tensor.dag):
+        probability = tensor.marginal(links)
+        names = [tensor.choice_names[edge] for edge in links]
+        for choice, p in zip(product(*names), probability.flatten().tolist(), strict=True):
+            if ZERO not in choice:
+                total[tuple(name for name in choice if name != IDENTITY)] += p
+    paths = _meta_paths(total, edge_types)
+    return sorted(paths, key=lambda path: -path.weight)[:k]
+
+
+def _dag_paths(dag: Dag) -> Iterator[tuple[Edge, ...]]:
+    """All paths from source to sink, as links."""
+    waiting: list[tuple[Edge, ...]] = [(e,) for e in dag.edges if e[0] == dag.source]
+    while waiting:
+        path = waiting.pop()
+        if path[-1][1] == dag.sink:
+            yield path
+        waiting += [(*path, edge) for edge in dag.edges if edge[0] == path[-1][1]]
+
+
+def _meta_paths(words: Mapping[Word, float], edge_types: Mapping[str, EdgeType]) -> list[MetaPath]:
+    paths = []
+    for word, weight in words.items():
+        kinds = tuple(edge_types.get(name, ("", name, "")) for name in word)
+        if all(a[2] == b[0] for a, b in pairwise(kinds)):
+            paths.append(MetaPath(kinds, float(weight)))
+    return paths
+
+
+def _text(edge_types: Iterable[EdgeType]) -> str:
+    """`A -AP-> P -PC-> C`, with a comma where one does not begin where the last one ended."""
+    text, end = "", None
+    for source, name, target in edge_types:
+        if source != end:
+            text += (", " if text else "") + source
+        text += f" -{name}-> {target}" if source or target else f" -{name}->"
+        end = target
+    return text.strip() or "identity"
+
+
+def check_meta_graphs(meta_graphs: Sequence[MetaGraph], relations: Sequence[str]) -> None:
+    """Check that meta-graphs have a path, and relations that a graph has."""
+    for meta_graph in meta_graphs:
+        meta_graph._require_links()
+        if unknown := set(meta_graph.relations.values()) - set(relations):
+            raise ValueError(f"relations {sorted(unknown)} are not among {list(relations)}")
