@@ -1,0 +1,266 @@
+// The launchers, for one storage type, which TENSUS_REAL names: f32, f64, f16 or bf16.
+#include "kernels.h"
+
+#include <vector>
+
+#include "edge_gradient.h"
+#include "gather_mix.h"
+
+#define TENSUS_JOIN_(a, b) a##b
+#define TENSUS_JOIN(a, b) TENSUS_JOIN_(a, b)
+
+namespace tensus::cuda {
+namespace {
+
+namespace storage {
+using f32 = float;
+using f64 = double;
+using f16 = Float16;
+using bf16 = BFloat16;
+}  // namespace storage
+
+using T = storage::TENSUS_REAL;
+using A = Sum<T>;
+
+// What a thread holds, so that 64 registers are enough: sums of 16 bytes of features (half as many in float16, which
+// is read by 8 bytes), of one or two ranks while they are gathered, and of some columns.
+constexpr int kVector = 16 / int(sizeof(A));
+template <bool kGradient> constexpr int kMixed = kGradient ? 2 : 4;
+constexpr int kMaxTeams = 4;  // 8 lanes read 128 bytes
+#ifndef TENSUS_SHARED_BYTES
+#define TENSUS_SHARED_BYTES (15 << 10)
+#endif
+constexpr size_t kShared = TENSUS_SHARED_BYTES;  // of a block at most, so that half of all warps fit
+constexpr int64_t kMaxBlocks = 1 << 16;
+constexpr int64_t kMaxGradientBlocks = 1024;  // each leaves partial sums of dw
+
+static_assert(kMixed<false> * kMaxTeams <= kMaxColumns);
+
+int ceil_div(int64_t a, int64_t b) { return int((a + b - 1) / b); }
+
+int power_of_two(int64_t least, int most) {
+  int power = 1;
+  while (power < least && power < most) power *= 2;
+  return power;
+}
+
+// Hands out pieces of the scratch memory; without memory it only counts.
+class Scratch {
+ public:
+  explicit Scratch(void* memory) : memory_(static_cast<char*>(memory)) {}
+
+  A* take(int64_t count) {
+    A* const piece = memory_ ? reinterpret_cast<A*>(memory_ + used_) : nullptr;
+    used_ += (size_t(count) * sizeof(A) + 15) / 16 * 16;
+    return piece;
+  }
+
+  size_t used() const { return used_; }
+
+ private:
+  char* memory_;
+  size_t used_ = 0;
+};
+
+// A job turned into launches, each over some of the columns. Without scratch memory nothing is launched.
+template <class I> class Launches {
+ public:
+  template <class Job> Launches(const Job& job, Scratch& scratch, void* stream, bool launching)
+      : scratch_(scratch), stream_(stream), launching_(launching) {
+    const Segments& g = job.graph;
+    pass_ = {};
+    pass_.row_ptr = static_cast<const I*>(g.row_ptr);
+    pass_.seg_rel = g.seg_rel;
+    pass_.seg_ptr = static_cast<const I*>(g.seg_ptr);
+    pass_.col = static_cast<const I*>(g.col);
+    pass_.seg_val = static_cast<const A*>(g.seg_val);
+    pass_.edge_val = static_cast<const A*>(g.edge_val);
+    pass_.nodes = g.nodes;
+    pass_.edges = g.edges;
+    pass_.relations = int(g.relations);
+    pass_.parts = static_cast<const Part<I>*>(job.parts);
+    pass_.units = Unit<I>(g.nodes + 2 * chunks_of(g.edges));
+    pass_.x = job.x;
+    pass_.rank = int(job.rank);
+    pass_.features = int(job.features);
+    aligned_ = job.features % kVector == 0 && is_aligned(job.x);
+    for (int64_t l = 0; l < job.link_count; ++l) add_columns(job.links[l]);
+    if (job.rank > kMaxSize || job.features > kMaxSize || g.relations > kMaxSize) error_ = "a size exceeds 2^24";
+  }
+
+  void gather_mix(const Loops& loops) {
+    pass_.loop = static_cast<const A*>(loops.loop);
+    pass_.seg_loop = static_cast<const A*>(loops.seg_loop);
+    pass_.pair_ptr = static_cast<const I*>(loops.pairs->row_ptr);
+    pass_.pair_rel = loops.pairs->seg_rel;
+    bool gradient = false;
+    for (const Column& column : columns_) gradient |= column.dw != nullptr;
+    const size_t most = (gradient ? kMixed<true> : kMixed<false>) * kMaxTeams;
+    for (size_t first = 0; first < columns_.size() && !error_; first += most) {
+      set_columns(first, most);
+      const Scratch before = scratch_;
+      gradient ? choose<true>() : choose<false>();
+      if (!error_ && launching_) error_ = launch_error();
+      reuse(before);
+    }
+  }
+
+  void edge_gradient(A* grad, bool accumulate) {
+    pass_.grad = grad;
+    pass_.accumulate = accumulate;
+    for (size_t first = 0; (first == 0 || first < columns_.size()) && !error_; first += kMaxColumns) {
+      set_columns(first, kMaxColumns);
+      const Scratch before = scratch_;
+      aligned_ ? run_edges<2, kVector>() : run_edges<2, 1>();
+      if (!error_ && launching_) error_ = launch_error();
+      reuse(before);
+      pass_.accumulate = true;
+    }
+  }
+
+  const char* error() const { return error_; }
+  size_t most() const { return most_; }
+
+ private:
+  static constexpr int64_t kMaxSize = 1 << 24;
+
+  static bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+  void add_columns(const Link& link) {
+    for (int64_t q = 0; q < link.rank; ++q) {
+      const auto moved = [&](auto* base, size_t size, int64_t by) {
+        return base ? (decltype(base))((const char*)base + by * int64_t(size)) : nullptr;
+      };
+      const int64_t begin = q * pass_.features, weight = q * link.far;
+      columns_.push_back({moved(link.w, sizeof(A), weight), link.step, link.near, moved(link.out, sizeof(T), begin),
+                          moved(link.other, sizeof(T), begin), link.rank * pass_.features,
+                          moved(link.dw, sizeof(A), weight), link.accumulate});
+    }
+    aligned_ = aligned_ && is_aligned(link.out) && is_aligned(link.other);
+  }
+
+  void set_columns(size_t first, size_t most) {
+    pass_.columns = int(smaller(most, columns_.size() - first));
+    for (int c = 0; c < pass_.columns; ++c) pass_.column[c] = columns_[first + c];
+  }
+
+  void set_packed(int ranks, int width) {
+    pass_.ranks = ceil_div(pass_.rank, ranks) * ranks;
+    pass_.width = width;
+    const int64_t packed = (int64_t(pass_.relations) + 1) * pass_.ranks * width;
+    pass_.packed = int(packed);
+    if (packed > INT32_MAX / kThreads) error_ = "the weights of one pass are too many";
+  }
+
+  // Shared memory for the weights or, where it is too small, a copy in global memory.
+  size_t place_weights(size_t used) {
+    const size_t bytes = size_t(pass_.packed) * sizeof(A);
+    pass_.w = nullptr;
+    if (used + bytes <= kShared) return used + (bytes + 15) / 16 * 16;
+    pass_.w = scratch_.take(pass_.packed);
+    if (launching_)
+      launch(pack_weights<A, I>, smaller<int64_t>(1024, ceil_div(pass_.packed, kThreads)), kThreads, 0, stream_, pass_);
+    return used;
+  }
+
+  // What is usual, at compile time: one rank or two, vectors, indices of 32 bits. The rest takes a path that can do
+  // it all: features one by one, at any address.
+  template <bool kGradient> void choose() {
+    if (!aligned_) return run<2, 1, kGradient>();
+    if constexpr (sizeof(I) == 4)
+      if (pass_.rank > 1) return run<2, kVector, kGradient>();
+    run<1, kVector, kGradient>();
+  }
+
+  template <int P, int V, bool kGradient> void run() {
+    constexpr int Q = kMixed<kGradient>;
+    pass_.teams = power_of_two(ceil_div(pass_.columns, Q), kMaxTeams);
+    pass_.lanes = larger(P, power_of_two(ceil_div(pass_.features, V), 32 / pass_.teams));
+    set_packed(P, pass_.teams * Q);
+    if (error_) return;
+    pass_.groups = kThreads / (pass_.lanes * pass_.teams);
+    const bool work = pass_.nodes > 0 && pass_.features > 0;
+    pass_.blocks = int(work ? smaller<int64_t>(kGradient ? kMaxGradientBlocks : kMaxBlocks, ceil_div(pass_.units, pass_.groups)) : 0);
+    size_t shared = work ? place_weights(kMaxColumns * sizeof(Column)) : 0;
+    if constexpr (kGradient) {
+      const size_t bytes = size_t(pass_.groups) * pass_.packed * sizeof(A);
+      pass_.dw = nullptr;
+      if (shared + bytes <= kShared) shared += bytes;
+      else pass_.dw = scratch_.take(int64_t(pass_.blocks) * pass_.groups * pass_.packed);
+      pass_.partial_dw = scratch_.take(int64_t(pass_.blocks) * pass_.packed);
+    }
+    pass_.partial_out = scratch_.take(chunks_of(pass_.edges) * 2 * pass_.columns * pass_.features);
+    if (!launching_) return;
+    if (work) {
+      launch(cuda::gather_mix<T, I, P, Q, V, kGradient>, pass_.blocks, kThreads, shared, stream_, pass_);
+      if (const int64_t chunks = chunks_of(pass_.edges))
+        launch(add_parts<T, I>, smaller(kMaxBlocks, chunks), kThreads, 0, stream_, pass_);
+    }
+    if constexpr (kGradient)
+      if (pass_.packed > 0)
+        launch(add_gradients<A, I>, ceil_div(pass_.packed, 32), 32 * kSlices, 32 * kSlices * sizeof(double), stream_,
+               pass_);
+  }
+
+  template <int P, int V> void run_edges() {
+    pass_.lanes = power_of_two(ceil_div(pass_.features, V), 32);
+    pass_.teams = 32 / pass_.lanes;
+    pass_.groups = kThreads / 32;
+    set_packed(P, pass_.columns);
+    if (error_ || pass_.edges == 0) return;
+    const size_t shared = place_weights(0);
+    const int64_t blocks = smaller<int64_t>(kMaxBlocks, ceil_div(pass_.units, pass_.groups));
+    if (launching_) launch(cuda::edge_gradient<T, I, P, V>, blocks, kThreads, shared, stream_, pass_);
+  }
+
+  // The next launch may use the same scratch memory: launches of a stream follow each other.
+  void reuse(const Scratch& before) {
+    most_ = larger(most_, scratch_.used());
+    scratch_ = before;
+  }
+
+  Pass<A, I> pass_;
+  std::vector<Column> columns_;
+  Scratch& scratch_;
+  void* stream_;
+  bool launching_, aligned_;
+  size_t most_ = 0;
+  const char* error_ = nullptr;
+};
+
+template <class Job, class Run> const char* typed(const Job& job, void* memory, void* stream, size_t* most, const Run& run) {
+  Scratch scratch(memory);
+  const auto go = [&](auto launches) {
+    run(launches);
+    if (most) *most = launches.most();
+    return launches.error();
+  };
+  return job.graph.wide ? go(Launches<int64_t>(job, scratch, stream, !most))
+                        : go(Launches<int32_t>(job, scratch, stream, !most));
+}
+
+const char* run(const GatherMix& job, void* memory, void* stream, size_t* most) {
+  return typed(job, memory, stream, most, [&](auto& launches) { launches.gather_mix(job.loops); });
+}
+
+const char* run(const EdgeGradient& job, void* memory, void* stream, size_t* most) {
+  return typed(job, memory, stream, most,
+               [&](auto& launches) { launches.edge_gradient(static_cast<A*>(job.grad), job.accumulate); });
+}
+
+template <class Job> size_t scratch_of(const Job& job) {
+  size_t most = 0;
+  run(job, nullptr, nullptr, &most);
+  return most;
+}
+
+template <class Job> const char* run_now(const Job& job, void* memory, void* stream) {
+  return run(job, memory, stream, nullptr);
+}
+
+}  // namespace
+
+const Kernels TENSUS_JOIN(kernels_, TENSUS_REAL) = {scratch_of<GatherMix>, run_now<GatherMix>, scratch_of<EdgeGradient>,
+                                                    run_now<EdgeGradient>};
+
+}  // namespace tensus::cuda

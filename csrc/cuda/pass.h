@@ -1,0 +1,203 @@
+// What the kernels share: the arguments of a pass, the groups of threads that work on a row, the weights in the order in
+// which they are read, and the split of long rows.
+#pragma once
+#include "device.h"
+
+namespace tensus::cuda {
+
+constexpr int kThreads = 128;
+constexpr int kBlocks = 8;       // on a multiprocessor at least, as far as registers go: 64 of them a thread
+constexpr int kMaxColumns = 16;  // in one launch
+#ifndef TENSUS_SPLIT
+#define TENSUS_SPLIT 512
+#endif
+constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most so many
+
+// One rank index q of the far state of a link. Every link gives as many columns as its rank.
+struct Column {
+  const void* w;  // w[i * step + p * near]
+  int64_t step, near;
+  void* out;  // out[n * stride + f], or null
+  const void* other;
+  int64_t stride;
+  void* dw;  // laid out as w, or null
+  bool accumulate;
+};
+
+// Some neighbouring edges of one row, at most kSplit.
+template <class I> struct Part {
+  I row;
+  I begin, end;
+  I first;  // whether it is the first of its row; a part that is not and has no edges is none
+};
+
+template <class I> struct UnitOf { using type = uint32_t; };
+template <> struct UnitOf<int64_t> { using type = uint64_t; };
+template <class I> using Unit = typename UnitOf<I>::type;
+
+template <class A, class I> struct Pass {
+  const I* row_ptr;
+  const int32_t* seg_rel;
+  const I* seg_ptr;
+  const I* col;
+  const A* seg_val;
+  const A* edge_val;
+  int64_t nodes, edges;
+  int relations;
+
+  const A* loop;  // see Loops
+  const A* seg_loop;
+  const I* pair_ptr;
+  const int32_t* pair_rel;
+
+  const void* x;  // (N, rank, F)
+  int rank, features;
+  Column column[kMaxColumns];
+  int columns;
+
+  // A group is teams * lanes threads of one warp. A lane owns some neighbouring features; a team adds up a share of the
+  // edges, and in gather_mix owns some of the columns.
+  int lanes, teams, groups;  // groups: of a block
+
+  // The weights, packed: see `pack`. There are `packed` numbers, in global memory or, if null, in shared memory.
+  int ranks, width, packed;
+  const A* w;
+
+  const Part<I>* parts;  // of the long rows
+  Unit<I> units;         // of work: rows and parts
+
+  A* dw;          // gather_mix: `packed` sums for every group, in global memory or, if null, in shared memory
+  A* partial_dw;  // those of each block
+  A* partial_out;  // of the parts of long rows: (chunks, 2, columns, F)
+  A* grad;        // edge_gradient
+  bool accumulate;
+  int blocks;
+};
+
+// ---------------------------------------------------------------------------------------------- threads
+
+struct Group {
+  int index;       // of this group in its block
+  int lane, team;  // of this thread in its group
+  uint32_t mask;   // the group's lanes of the warp
+
+  __device__ __forceinline__ Group(int lanes, int teams) {
+    const int size = lanes * teams, thread = int(threadIdx.x) % size;
+    index = int(threadIdx.x) / size;
+    lane = thread % lanes;
+    team = thread / lanes;
+    mask = size == 32 ? ~0u : ((1u << size) - 1) << (int(threadIdx.x) % 32 - thread);
+  }
+};
+
+// The sum over the threads of a group that differ in the bits [from, to) of their number, which are powers of two.
+template <class A> __device__ __forceinline__ A sum_over(uint32_t mask, A value, int from, int to) {
+#pragma unroll 1
+  for (int bit = from; bit < to; bit <<= 1) value += __shfl_xor_sync(mask, value, bit);
+  return value;
+}
+
+// ---------------------------------------------------------------------------------------------- weights
+
+// to[(i * ranks + p) * width + c] = w of relation i from p to column c, zero beyond the last rank and column; the last
+// relation is the sum of the others by their self-loops.
+template <class A, class I>
+__device__ void pack(const Pass<A, I>& pass, A* to, int thread, int threads) {
+#pragma unroll 1
+  for (int k = thread; k < pass.packed; k += threads) {
+    const int c = k % pass.width, p = k / pass.width % pass.ranks, i = k / pass.width / pass.ranks;
+    A value = 0;
+    if (c < pass.columns && p < pass.rank) {
+      const Column& column = pass.column[c];
+      const A* w = static_cast<const A*>(column.w) + p * column.near;
+      if (i < pass.relations) value = w[i * column.step];
+      else if (pass.loop)
+#pragma unroll 1
+        for (int r = 0; r < pass.relations; ++r) value += pass.loop[r] * w[r * column.step];
+    }
+    to[k] = value;
+  }
+}
+
+template <class A, class I>
+__global__ void __launch_bounds__(kThreads) pack_weights(const __grid_constant__ Pass<A, I> pass) {
+  pack(pass, const_cast<A*>(pass.w), int(blockIdx.x * kThreads + threadIdx.x), int(gridDim.x * kThreads));
+}
+
+// ---------------------------------------------------------------------------------------------- long rows
+
+// The edges are cut into chunks of kSplit. Each can meet two long rows: one that began earlier (slot 0), and one that
+// begins in it (slot 1) and, being long, goes on into the next.
+__host__ __device__ constexpr int64_t chunks_of(int64_t edges) {
+  return edges > kSplit ? (edges + kSplit - 1) / kSplit : 0;
+}
+
+template <class I> struct LongRows {
+  const I* row_ptr;
+  const I* seg_ptr;
+  int64_t nodes, edges;
+  Part<I>* parts;  // (chunks, 2)
+
+  __device__ __forceinline__ int64_t first_edge(int64_t row) const { return seg_ptr[row_ptr[row]]; }
+
+  // The row of an edge, found by a whole warp, which looks at 32 rows at a time.
+  __device__ __forceinline__ int64_t row_of(int64_t edge) const {
+    int64_t low = 0, high = nodes;  // first_edge(low) <= edge < first_edge(high)
+    while (high - low > 1) {
+      const int64_t step = (high - low + 31) / 32, probe = low + (threadIdx.x % 32 + 1) * step;
+      low += __popc(__ballot_sync(~0u, probe < high && first_edge(probe) <= edge)) * step;
+      high = smaller(high, low + step);
+    }
+    return low;
+  }
+
+  __device__ __forceinline__ Part<I> find(int64_t chunk, bool second) const {
+    const int64_t begin = chunk * kSplit, end = begin + kSplit, inside = second ? end : begin;
+    if (inside >= edges) return {};
+    const int64_t row = row_of(inside), from = first_edge(row), to = first_edge(row + 1);
+    const bool here = second ? begin <= from && from < end : from < begin;
+    if (to - from <= kSplit || !here) return {};
+    return {I(row), I(larger(begin, from)), I(smaller(end, to)), I(second)};
+  }
+};
+
+template <class I>
+__global__ void __launch_bounds__(kThreads) find_parts(const __grid_constant__ LongRows<I> rows) {
+  constexpr int kWarps = kThreads / 32;
+  for (int64_t k = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32; k < 2 * chunks_of(rows.edges);
+       k += int64_t(gridDim.x) * kWarps) {
+    const Part<I> part = rows.find(k / 2, k % 2);
+    if (threadIdx.x % 32 == 0) rows.parts[k] = part;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- units of work
+
+// The rows, then the parts of long rows. A row that is not long is one part, a long one is none.
+template <class A, class I> __device__ __forceinline__ Part<I> part_of(const Pass<A, I>& pass, Unit<I> unit) {
+  if (unit >= Unit<I>(pass.nodes)) return pass.parts[unit - Unit<I>(pass.nodes)];
+  const I begin = pass.seg_ptr[pass.row_ptr[unit]], end = pass.seg_ptr[pass.row_ptr[unit + 1]];
+  const bool whole = end - begin <= kSplit;
+  return {I(unit), begin, whole ? end : begin, whole};
+}
+
+// ---------------------------------------------------------------------------------------------- reading rows
+
+// The features [f, f + V) of P ranks of a node; zero beyond the last rank.
+template <class T, int P, int V> struct Rows {
+  Vec<T, V> rank[P];
+
+  __device__ __forceinline__ Rows() : rank{} {}
+
+  __device__ __forceinline__ void read(const void* x, int64_t node, int ranks, int features, int p0, int f) {
+    const T* from = static_cast<const T*>(x) + (node * ranks + p0) * features + f;
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      if (p0 + p < ranks) rank[p] = load<V>(from + int64_t(p) * features);
+  }
+};
+
+// So many edges are in flight at a time that a thread reads two vectors.
+template <int P> constexpr int kUnroll = 2 / P;
+
+}  // namespace tensus::cuda

@@ -1,0 +1,178 @@
+// The CUDA kernels on numpy arrays, run by simt.h, for test_cuda_kernels.py only. All arrays are copied into blocks of
+// their exact size, as if to a device, so that the address sanitizer sees every access beyond them.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../../../csrc/cuda/kernels.h"
+#include "simt.h"
+
+namespace py = pybind11;
+using namespace tensus;
+
+namespace tensus::cuda {  // a test may leave out some
+extern const Kernels kernels_f32 __attribute__((weak)), kernels_f64 __attribute__((weak));
+extern const Kernels kernels_f16 __attribute__((weak)), kernels_bf16 __attribute__((weak));
+}  // namespace tensus::cuda
+
+namespace {
+
+using Array = py::array;
+using Maybe = std::optional<py::array>;
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw py::value_error(message);
+}
+
+class Device {
+ public:
+  // Blocks begin at multiples of 16 bytes, and so many later.
+  explicit Device(size_t offset) : offset_(offset) {}
+  Device(const Device&) = delete;
+  ~Device() {
+    for (const Block& block : blocks_) std::free(block.memory);
+  }
+
+  void* allocate(size_t bytes, size_t offset = 0) {
+    Block block{nullptr, {}, nullptr};
+    if (posix_memalign(&block.memory, 16, bytes + offset)) throw std::bad_alloc();
+    block.data = static_cast<char*>(block.memory) + offset;
+    std::memset(block.data, 0xff, bytes);
+    blocks_.push_back(block);
+    return block.data;
+  }
+
+  // The memory of an array, whatever the order of its axes.
+  void* copy(const Maybe& array, bool back = false) {
+    if (!array) return nullptr;
+    void* data = allocate(size_t(array->nbytes()), offset_ * size_t(array->itemsize()));
+    std::memcpy(data, array->data(), size_t(array->nbytes()));
+    if (back) blocks_.back().origin = array;
+    return data;
+  }
+
+  void copy_back() {
+    for (Block& block : blocks_)
+      if (block.origin) std::memcpy(block.origin->mutable_data(), block.data, size_t(block.origin->nbytes()));
+  }
+
+ private:
+  struct Block {
+    void* memory;
+    Maybe origin;
+    void* data;
+  };
+  size_t offset_;
+  std::vector<Block> blocks_;
+};
+
+struct Graph {
+  int64_t relations;
+  Array row_ptr, seg_rel, seg_ptr, col;
+  Maybe seg_val, edge_val;
+
+  Segments on(Device& device) const {
+    return {row_ptr.itemsize() == 8, row_ptr.size() - 1, relations, seg_rel.size(), col.size(), device.copy(row_ptr),
+            static_cast<const int32_t*>(device.copy(seg_rel)), device.copy(seg_ptr), device.copy(col),
+            device.copy(seg_val), device.copy(edge_val)};
+  }
+};
+
+struct Diagonal {
+  Maybe loop, seg_loop;
+  const Graph* pairs;
+};
+
+struct Edge {
+  Array w;  // (C, P, Q), each matrix contiguous, one way round or the other
+  Maybe other, out, dw;
+  bool accumulate;
+
+  Link on(Device& device, const Array& near) const {
+    require(w.ndim() == 3 && w.shape(1) == near.shape(1), "w must have the shape (C, P, Q)");
+    for (const Maybe& state : {other, out})
+      require(!state || (state->ndim() == 3 && state->shape(0) == near.shape(0) && state->shape(1) == w.shape(2) &&
+                         state->shape(2) == near.shape(2) && state->itemsize() == near.itemsize()),
+              "a far state has the wrong shape or type");
+    Link link{};
+    link.rank = w.shape(2);
+    link.w = device.copy(w);
+    link.step = w.shape(1) * w.shape(2);
+    link.near = w.strides(1) / w.itemsize();
+    link.far = w.strides(2) / w.itemsize();
+    link.out = device.copy(out, true);
+    link.accumulate = accumulate;
+    link.other = device.copy(other);
+    link.dw = device.copy(dw, true);
+    return link;
+  }
+};
+
+cuda::Real real_of(const std::string& name) {
+  if (name == "f32") return cuda::Real::f32;
+  if (name == "f64") return cuda::Real::f64;
+  if (name == "f16") return cuda::Real::f16;
+  require(name == "bf16", "no such type: " + name);
+  return cuda::Real::bf16;
+}
+
+void check(const char* error) {
+  if (error) throw std::runtime_error(error);
+}
+
+const void* parts_of(const Segments& graph, Device& device) {
+  void* parts = device.allocate(cuda::parts_size(graph));
+  check(cuda::find_parts(graph, parts, nullptr));
+  return parts;
+}
+
+void gather_mix(const std::string& real, const Graph& graph, const Diagonal& diagonal, const Array& x,
+                const std::vector<Edge>& edges, size_t offset) {
+  Device device(offset);
+  require(x.ndim() == 3 && x.shape(0) == graph.row_ptr.size() - 1, "x must have the shape (N, P, F)");
+  const Segments g = graph.on(device), pairs = diagonal.pairs->on(device);
+  std::vector<Link> links;
+  for (const Edge& edge : edges) links.push_back(edge.on(device, x));
+  const cuda::GatherMix job{g, parts_of(g, device), {device.copy(diagonal.loop), device.copy(diagonal.seg_loop), &pairs},
+                            device.copy(x), x.shape(1), x.shape(2), links.data(), int64_t(links.size())};
+  const cuda::Kernels& kernels = cuda::kernels(real_of(real));
+  check(kernels.gather_mix(job, device.allocate(kernels.gather_mix_scratch(job)), nullptr));
+  device.copy_back();
+}
+
+void edge_gradient(const std::string& real, const Graph& graph, const Array& x, const std::vector<Edge>& edges, Array grad,
+                   bool accumulate, size_t offset) {
+  Device device(offset);
+  require(grad.size() == graph.col.size(), "grad must have one entry an edge");
+  const Segments g = graph.on(device);
+  std::vector<Link> links;
+  for (const Edge& edge : edges) links.push_back(edge.on(device, x));
+  const cuda::EdgeGradient job{g, parts_of(g, device), device.copy(x), x.shape(1), x.shape(2), links.data(),
+                               int64_t(links.size()), device.copy(grad, true), accumulate};
+  const cuda::Kernels& kernels = cuda::kernels(real_of(real));
+  check(kernels.edge_gradient(job, device.allocate(kernels.edge_gradient_scratch(job)), nullptr));
+  device.copy_back();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(simt_bindings, m) {
+  py::class_<Graph>(m, "Graph")
+      .def(py::init<int64_t, Array, Array, Array, Array, Maybe, Maybe>(), py::arg("relations"), py::arg("row_ptr"),
+           py::arg("seg_rel"), py::arg("seg_ptr"), py::arg("col"), py::arg("seg_val") = py::none(),
+           py::arg("edge_val") = py::none());
+  py::class_<Diagonal>(m, "Diagonal")
+      .def(py::init<Maybe, Maybe, const Graph*>(), py::arg("loop"), py::arg("seg_loop"), py::arg("pairs").none(false),
+           py::keep_alive<1, 4>());
+  py::class_<Edge>(m, "Edge")
+      .def(py::init<Array, Maybe, Maybe, Maybe, bool>(), py::arg("w"), py::arg("other") = py::none(),
+           py::arg("out") = py::none(), py::arg("dw") = py::none(), py::arg("accumulate") = false);
+  m.def("gather_mix", &gather_mix);
+  m.def("edge_gradient", &edge_gradient);
+  m.def("set_seed", &simt::set_seed);
+}

@@ -1,0 +1,257 @@
+"""The CUDA kernels, run on the CPU by simt/: every CUDA thread is a fiber, in shuffled orders.
+
+The cases and formulas are those of test_kernels.py: small integers, so that sums are exact and the
+results are compared for equality, after rounding to the storage type. Rows are split from 8 edges
+on and shared memory is small here, so that small graphs take every path.
+
+The same runs under sanitizers, in child processes. That every checker can fail is shown by bugs
+that are planted into copies of the kernels.
+"""
+
+import importlib.util
+import itertools
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import numpy as np
+import pytest
+from building import COMPILER, CSRC, HERE, build, needs_compiler
+from hypothesis import given
+from hypothesis import strategies as st
+from test_kernels import PYTHON_HEADERS, Case, cases, kernel_test, pybind11
+
+pytestmark = [
+    needs_compiler,
+    pytest.mark.skipif(not (PYTHON_HEADERS / "Python.h").exists(), reason="no Python.h"),
+]
+
+REALS = ("f32", "f64", "f16", "bf16")
+SHARED = ["-fPIC", "-fvisibility=hidden"]
+KERNELS = [
+    *("-xc++", "-Wno-unknown-pragmas", f"-I{HERE / 'simt'}"),
+    *("-DTENSUS_SPLIT=8", "-DTENSUS_SHARED_BYTES=3072"),
+]
+NAME = "simt_bindings" + sysconfig.get_config_var("EXT_SUFFIX")
+
+
+@pytest.fixture(scope="session")
+def build_module(tmp_path_factory):
+    """Builds the kernels, of csrc or of a copy, with flags for them and for the scheduler."""
+    target = tmp_path_factory.mktemp("simt") / "bindings.o"
+    headers = [f"-I{path}" for path in (pybind11.get_include(), PYTHON_HEADERS)]
+    source = HERE / "simt/bindings.cpp"
+    build(target, [("compiled", source, [*SHARED, *headers])], ["-r", "-nostdlib"])
+
+    def build_one(name, reals=REALS, csrc=CSRC, flags=(), scheduler=()):
+        module = tmp_path_factory.mktemp(name) / NAME
+        kernels = [*SHARED, *KERNELS, *flags]
+        jobs = [
+            ("simt", HERE / "simt/simt.cpp", [*SHARED, *scheduler]),
+            ("parts", csrc / "cuda/parts.cu", kernels),
+            *(
+                (real, csrc / "cuda/kernels.cu", [*kernels, f"-DTENSUS_REAL={real}"])
+                for real in reals
+            ),
+        ]
+        build(module, jobs, ["-shared", *flags, target])
+        return module
+
+    return build_one
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("simt_bindings", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def simt(build_module):
+    return load(build_module("plain"))
+
+
+# ---------------------------------------------------------------------------- the formulas
+
+
+def to_bfloat16(x):
+    """The bits, rounded to nearest even; NaN keeps its upper half."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+STORE = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": lambda x: np.asarray(x, np.float32).astype(np.float16),
+    "bf16": to_bfloat16,
+}
+
+
+def check_gather_mix(simt, case, real, accumulate, wanted, offset):
+    store, edges, results = STORE[real], [], []
+    gathered = np.einsum("inm,mpf->inpf", case.dense(), case.x)
+    for w, other, turned in case.links:
+        edge = {"w": w, "other": store(other), "accumulate": accumulate}
+        if wanted != "dw":
+            start, kept = case.before(accumulate, *other.shape)
+            edge["out"] = store(start)
+            results.append((edge["out"], store(kept + np.einsum("ipq,inpf->nqf", w, gathered))))
+        if wanted != "out":
+            edge["dw"] = case.matrices(case.unset, w.shape, turned)
+            results.append((edge["dw"], np.einsum("inpf,nqf->ipq", gathered, other)))
+        edges.append(simt.Edge(**edge))
+    simt.gather_mix(real, *case.bound(simt), store(case.x), edges, offset)
+    for got, want in results:
+        np.testing.assert_array_equal(got, want)
+
+
+def check_edge_gradient(simt, case, real, accumulate, offset):
+    store, g = STORE[real], case.graph
+    grad, want = case.before(accumulate, len(g.col))
+    relation, row = g.of_edges(g.seg_rel), g.of_edges(g.row)
+    for w, other, _ in case.links:
+        mixed = np.einsum("epq,eqf->epf", w[relation], other[row])
+        want = want + np.einsum("epf,epf->e", mixed, case.x[g.col])
+    edges = [simt.Edge(w, store(other)) for w, other, _ in case.links]
+    graph, _ = case.bound(simt)
+    simt.edge_gradient(real, graph, store(case.x), edges, grad, accumulate, offset)
+    np.testing.assert_array_equal(grad, want)
+
+
+NARROW = st.sampled_from(["f32", "f16", "bf16"])  # storage of cases whose sums are float32
+OFFSET = st.sampled_from([0, 0, 1])  # of all arrays, in numbers: at odd addresses are no vectors
+SEED = st.integers(0, 99)
+
+
+@given(case=cases, wanted=st.sampled_from(["out", "dw", "both"]), accumulate=st.booleans(),
+       narrow=NARROW, offset=OFFSET, seed=SEED)  # fmt: skip
+@kernel_test
+def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed):
+    simt.set_seed(seed)
+    real = "f64" if case.real == np.float64 else narrow
+    check_gather_mix(simt, case, real, accumulate, wanted, offset)
+
+
+@given(case=cases, accumulate=st.booleans(), narrow=NARROW, offset=OFFSET, seed=SEED)
+@kernel_test
+def test_edge_gradient(simt, case, accumulate, narrow, offset, seed):
+    simt.set_seed(seed)
+    real = "f64" if case.real == np.float64 else narrow
+    check_edge_gradient(simt, case, real, accumulate, offset)
+
+
+def test_same_bits_in_any_order(simt):
+    """Numbers that do not add up exactly, so that another order of a sum would show."""
+    results = []
+    for seed in range(4):
+        case = Case(3, 9, 3, (1, 1), 64, 2, [2, 3], np.float32, np.int32, (True,) * 4)
+        case.x = (case.x + np.float32(0.1)) / np.float32(3)
+        out, dw = (case.unset(*shape) for shape in ((9, 2, 64), (3, 2, 2)))
+        w, other, _ = case.links[0]
+        simt.set_seed(seed)
+        edges = [simt.Edge(w, other, out, dw)]
+        simt.gather_mix("f32", *case.bound(simt), case.x, edges, 0)
+        results.append((out, dw))
+    for again in results[1:]:
+        np.testing.assert_array_equal(results[0][0], again[0])
+        np.testing.assert_array_equal(results[0][1], again[1])
+
+
+# ---------------------------------------------------------------------------- sanitizers
+
+
+def run_every_kernel(simt, reals, seed):
+    """Cases that take each instantiation: both index types, one rank and three, with vectors or not."""
+    simt.set_seed(seed)
+    for real, index in itertools.product(reals, [np.int32, np.int64]):
+        sums = np.float64 if real == "f64" else np.float32
+        for rank, features in [(1, 8), (3, 40), (2, 7)]:
+            far, options = [1, 5, 3], (True, True, True, features != 8)
+            case = Case(seed, 9, 3, (0.7, 0.7), features, rank, far, sums, index, options)
+            for wanted in ("out", "both"):
+                check_gather_mix(simt, case, real, True, wanted, 0)
+            check_edge_gradient(simt, case, real, True, 0)
+    print("all fine")
+
+
+SANITIZED = {  # how the kernels are built and the scheduler, and what is loaded before Python
+    "address": (
+        ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+        ["-fsanitize=address"],
+        "libasan.so",
+    ),
+    "thread": (["-O1", "-g1", "-fsanitize=thread"], ["-DSIMT_THREADS"], "libtsan.so"),
+}
+needs_preload = pytest.mark.skipif(
+    platform.system() != "Linux" or "clang" in " ".join(COMPILER), reason="needs GCC's sanitizers"
+)
+
+
+def run_child(module, preload=None, reals=("f32",), seed=1):
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(HERE)!r}]\n"
+               "from test_cuda_kernels import load, run_every_kernel\n"
+               f"run_every_kernel(load({str(module)!r}), {reals!r}, {seed})"]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if preload:
+        find = [*COMPILER, f"-print-file-name={preload}"]
+        library = subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()
+        environment |= {"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"}
+        environment |= {"TSAN_OPTIONS": "halt_on_error=1"}
+        if shutil.which("setarch"):  # the shadow memory wants addresses that are not random
+            command = ["setarch", "-R", *command]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@needs_preload
+@pytest.mark.parametrize("sanitizer", list(SANITIZED))
+def test_every_kernel_under_sanitizers(build_module, sanitizer):
+    flags, scheduler, preload = SANITIZED[sanitizer]
+    run = run_child(build_module(sanitizer, REALS, CSRC, flags, scheduler), preload, REALS)
+    assert run.stdout == "all fine\n", run.stdout[-2000:] + run.stderr[-4000:]
+
+
+# ---------------------------------------------------------------------------- planted bugs
+
+BARRIER = "  __syncthreads();\n"
+PLANTED = {  # a file, what is right there and what is wrong instead, who sees it and what it says
+    "missing barrier": ("gather_mix.h", BARRIER, "", "thread", "data race"),
+    "divergent barrier": (
+        "gather_mix.h", BARRIER, "  if (threadIdx.x < 64) __syncthreads();\n",
+        None, "is at the barrier"),
+    "barrier not reached by all": (
+        "gather_mix.h", "    __syncthreads();\n", "    if (threadIdx.x == 0) return;\n    __syncthreads();\n",
+        None, "has ended without the barrier"),
+    "one beyond shared memory": (
+        "pass.h", "k < pass.packed", "k <= pass.packed", "address", "heap-buffer-overflow"),
+    "one beyond global memory": (
+        "gather_mix.h", "if (mine >= count ", "if (mine > count ", "address", "heap-buffer-overflow"),
+    "mask with foreign lanes": (
+        "pass.h", "mask = size == 32 ? ~0u :", "mask = size >= 8 ? ~0u :", None, "collective"),
+    "mask without a lane": (
+        "pass.h", "((1u << size) - 1)", "((1u << size) - 2)", None, "does not name its own lane"),
+    "two writers of one sum": (
+        "gather_mix.h", "if (group.lane < P) add(group.lane, q", "add(group.lane % P, q",
+        "thread", "data race"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", list(PLANTED))
+def test_planted_bug_is_seen(build_module, tmp_path, bug):
+    name, right, wrong, sanitizer, report = PLANTED[bug]
+    if sanitizer and "clang" in " ".join(COMPILER):
+        pytest.skip("needs GCC's sanitizers")
+    shutil.copytree(CSRC, tmp_path / "csrc")
+    file = tmp_path / "csrc/cuda" / name
+    text = file.read_text()
+    assert right in text, "the place of the bug has changed"
+    file.write_text(text.replace(right, wrong, 1))
+    flags, scheduler, preload = SANITIZED[sanitizer] if sanitizer else (["-O0"], [], None)
+    module = build_module("planted", ("f32",), tmp_path / "csrc", flags, scheduler)
+    run = run_child(module, preload)
+    assert run.returncode != 0, run.stdout
+    assert report in run.stderr, run.stderr[-4000:]
