@@ -98,6 +98,8 @@ class MetaGraphConv(nn.Module):
         check_size("out_channels", out_channels)
         if out_channels % check_size("heads", heads):
             raise ValueError(f"out_channels ({out_channels}) must be a multiple of heads ({heads})")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.schema, self.target = Schema.of(metadata), target
         self.normalize, self.self_loops = normalize, self_loops
@@ -109,6 +111,7 @@ class MetaGraphConv(nn.Module):
             sizes = {kind: in_channels[kind] for kind in kinds}
             self.lin = Projections(sizes, out_channels, bias)
         else:
+            check_size("in_channels", in_channels)
             self.lin = nn.Linear(in_channels, out_channels, bias=bias)
         dag = Dag.complete(4) if dag is None else dag
         allowed = self.schema.choices(dag, target, choices or {})
@@ -167,6 +170,11 @@ class MetaGraphConv(nn.Module):
             >>> conv.sample(epsilon=0.3)[0].choice.keys()
             dict_keys([(0, 1), (1, 2)])
         """
+        if not (epsilon is None or 0 <= epsilon <= 1) or not temperature > 0:
+            raise ValueError(
+                "epsilon must be in [0, 1] and temperature positive, got "
+                f"epsilon={epsilon}, temperature={temperature}"
+            )
         how = "gumbel" if epsilon is None else "best"
         if epsilon is not None and float(torch.rand((), generator=generator)) < epsilon:
             how = "uniform"

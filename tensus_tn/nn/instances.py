@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +48,8 @@ def count_instances(
     for state in list(min_fill_order([table.states for table in tables], set())):
         joint = [table for table in tables if state in table.states]
         tables = [table for table in tables if state not in table.states]
-        whole = min(joint, key=lambda table: len(table.count))
-        joint.remove(whole)
-        while joint:  # the smallest next
-            table = min(joint, key=lambda table: len(table.count))
-            joint.remove(table)
-            whole = _join(whole, table, max_rows)
+        first, *rest = sorted(joint, key=lambda table: len(table.count))
+        whole = reduce(lambda left, right: _join(left, right, max_rows), rest, first)
         tables.append(_sum_out(whole, state))
     return int(np.prod([table.count.sum() for table in tables]))
 

@@ -306,7 +306,9 @@ def _text(edge_types: Iterable[EdgeType]) -> str:
 
 
 def check_meta_graphs(meta_graphs: Sequence[MetaGraph], relations: Sequence[str]) -> None:
-    """Check that meta-graphs have a path, and relations that a graph has."""
+    """Check that there are meta-graphs, which have a path, and relations that a graph has."""
+    if not meta_graphs:
+        raise ValueError("at least one meta-graph is needed, got none")
     for meta_graph in meta_graphs:
         meta_graph._require_links()
         if unknown := set(meta_graph.relations.values()) - set(relations):

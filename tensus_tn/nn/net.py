@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tensus_tn.checks import check_size
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.projection import Features, Projections
@@ -79,7 +80,7 @@ class MetaGraphNet(nn.Module):
                 activation=activation,
                 **options,
             )
-            for layer in range(num_layers)
+            for layer in range(check_size("num_layers", num_layers))
         )
         self.classifier = None if out_channels is None else nn.Linear(hidden_channels, out_channels)
 
@@ -138,6 +139,8 @@ class MetaGraphNet(nn.Module):
             >>> print(net.fix(MetaGraph(Dag.path(1), {(0, 1): "AB"})).meta_graph())
             -AB->
         """
+        if len(meta_graphs) != len(self.layers):
+            raise ValueError(f"{len(self.layers)} layers, but meta-graphs for {len(meta_graphs)}")
         pairs = zip(self.layers, meta_graphs, strict=True)
         return self._with_layers([conv.fix(chosen) for conv, chosen in pairs])
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tensus_tn._convert import require_ids
 from tensus_tn.checks import inspectable
 
 #: Dense or sparse features (n, size); ids (n,) of one-hot features, integers below the size.
@@ -27,8 +28,7 @@ class Projection(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """(n, out_features) from (n, in_features), or from ids (n,)."""
         if x.ndim == 1 and not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
-            if x.numel() and not 0 <= int(x.min()) <= int(x.max()) < self.in_features:
-                raise ValueError(f"ids must be in 0 .. {self.in_features - 1}, got {int(x.max())}")
+            require_ids("feature id", x, self.in_features)
             y = F.embedding(x, self.weight.t())
         else:
             check_features("features", x, self.in_features)
