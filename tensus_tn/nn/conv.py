@@ -250,22 +250,24 @@ class MetaGraphConv(nn.Module):
             >>> conv.relation_graph(edges, {"a": 2, "b": 1})
             RelationGraph(3 nodes, 2 edges, 3 relations: a__to__b 2 + loops, identity, zero)
         """
-        double = next(self.parameters()).dtype == torch.float64
+        first = next(self.parameters())
         options: dict[str, Any] = {
             "normalize": self.normalize,
             "self_loops": self.self_loops,
-            "dtype": torch.float64 if double else torch.float32,
+            "dtype": torch.float64 if first.dtype == torch.float64 else torch.float32,
         }
         if dgl.is_dgl(edges):
-            return dgl.from_dgl(edges, self.schema, **options)
-        if pyg.is_hetero_data(edges):
-            return pyg.from_hetero_data(edges, self.schema, **options)
-        if not isinstance(edges, Mapping) or num_nodes is None:
+            graph = dgl.from_dgl(edges, self.schema, **options)
+        elif pyg.is_hetero_data(edges):
+            graph = pyg.from_hetero_data(edges, self.schema, **options)
+        elif isinstance(edges, Mapping) and num_nodes is not None:
+            graph = pyg.from_edge_index(edges, num_nodes, self.schema, **options)
+        else:
             raise TypeError(
                 "expected a RelationGraph, a HeteroData, a DGL graph, or an edge_index_dict with "
                 f"the numbers of nodes, got {type(edges).__name__}"
             )
-        return pyg.from_edge_index(edges, num_nodes, self.schema, **options)
+        return graph.to(first.device)
 
     @overload
     def forward(
@@ -273,15 +275,16 @@ class MetaGraphConv(nn.Module):
     ) -> Tensor: ...
     @overload
     def forward(
-        self, x: Features, graph: Any, *, draw: Sequence[Draw] | None = None
+        self, x: Any, graph: Any = None, *, draw: Sequence[Draw] | None = None
     ) -> dict[str, Tensor]: ...
     def forward(
-        self, x: Tensor | Features, graph: Any, *, draw: Sequence[Draw] | None = None
+        self, x: Any, graph: Any = None, *, draw: Sequence[Draw] | None = None
     ) -> Tensor | dict[str, Tensor]:
         """New features of all nodes.
 
         Args:
-            x: Features (N, in_channels), or a dict of those of every node type.
+            x: Features (N, in_channels), or a dict of those of every node type; or a `HeteroData`
+                that has them, and the graph too.
             graph: A `RelationGraph`; with a dict of features also PyG's `edge_index_dict` or
                 `HeteroData`, or a DGL graph.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
@@ -289,6 +292,8 @@ class MetaGraphConv(nn.Module):
         Returns:
             (N, out_channels), or a dict with every node type.
         """
+        if graph is None and pyg.is_hetero_data(x):
+            x, graph = x.x_dict, x
         if isinstance(x, Mapping):
             return self._forward_types(x, graph, draw)
         if not isinstance(self.lin, nn.Linear):
@@ -306,7 +311,7 @@ class MetaGraphConv(nn.Module):
         check_node_types(x, kinds)
         sizes = {kind: len(x[kind]) for kind in kinds}
         if not isinstance(graph, RelationGraph):
-            graph = self.relation_graph(graph, sizes).to(next(self.parameters()).device)
+            graph = self.relation_graph(graph, sizes)
         self._check_graph(graph)
         if dict(graph.node_counts) != sizes:
             raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tensus_tn.checks import check_size
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm
 from tensus_tn.nn.meta_graph import MetaGraph
-from tensus_tn.nn.projection import Features, Projections
+from tensus_tn.nn.projection import Features, Projections, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
 from tensus_tn.nn.search import Draw
 from tensus_tn.relations import RelationGraph
@@ -30,7 +30,8 @@ class MetaGraphNet(nn.Module):
     defaults, one layer and rank 1 this is DiffMG's network.
 
     Args:
-        in_channels: The feature size of every node type, in the order of the graph's nodes.
+        in_channels: The feature size of every node type, in the order of the graph's nodes (which
+            is that of the metadata, where it names the node types).
         hidden_channels: The size of all states.
         out_channels: The number of classes; None for no classifier, so that states come out.
         metadata: As for `MetaGraphConv`.
@@ -68,6 +69,9 @@ class MetaGraphNet(nn.Module):
         if target not in in_channels:
             raise ValueError(f"target {target!r} is not among the node types {list(in_channels)}")
         self.target, self.input_activation = target, input_activation
+        if schema.node_types:
+            check_node_types(in_channels, schema.node_types)
+            in_channels = {kind: in_channels[kind] for kind in schema.node_types}
         self.project = Projections(in_channels, hidden_channels)
         self.convs = nn.ModuleList(
             MetaGraphConv(
@@ -149,17 +153,21 @@ class MetaGraphNet(nn.Module):
         net.convs = nn.ModuleList(layers)
         return net
 
-    def forward(self, x: Features, graph: RelationGraph, *, draw: Draws | None = None) -> Tensor:
+    def forward(self, x: Features, graph: Any, *, draw: Draws | None = None) -> Tensor:
         """Class scores (or states) of the target nodes.
 
         Args:
             x: Features of every node type: (n, size), dense or sparse, or ids (n,) for one-hot ones.
-            graph: All relations over all nodes, in the order of `in_channels`.
+            graph: All relations over all nodes, in the order of `in_channels`: a `RelationGraph`;
+                or what `MetaGraphConv` takes with a dict of features, to be converted.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
         """
         parts = self.project(x)
         h: Tensor = torch.cat(parts)
         h = h if self.input_activation is None else self.input_activation(h)
+        if not isinstance(graph, RelationGraph):
+            sizes = {kind: len(x[kind]) for kind in self.project.node_types}
+            graph = self.layers[0].relation_graph(graph, sizes)
         for k, conv in enumerate(self.layers):
             h = conv(h, graph, draw=None if draw is None else draw[k])
         rows = h.split([len(part) for part in parts])
@@ -211,7 +219,7 @@ class TwoTowers(nn.Module):
     def forward(
         self,
         x: Features,
-        graph: RelationGraph,
+        graph: Any,
         pairs: Tensor,
         *,
         draw: tuple[Draws, Draws] | tuple[None, None] = (None, None),
