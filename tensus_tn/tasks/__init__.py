@@ -2,7 +2,7 @@
 
 from tensus_tn.tasks.compare import METHODS, Method, compare, equal_rank, table
 from tensus_tn.tasks.config import Config
-from tensus_tn.tasks.models import best_choices, build_model
+from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.presets import preset
 from tensus_tn.tasks.run import Result, fit, load_task, restore, run
 from tensus_tn.tasks.task import LinkPrediction, NodeClassification, Task, make_task
@@ -17,7 +17,7 @@ __all__ = [
     "Result",
     "Task",
     "Trainer",
-    "best_choices",
+    "best_meta_graphs",
     "build_model",
     "compare",
     "equal_rank",

@@ -49,13 +49,16 @@ class Config:
     norm: Literal["affine", "plain", "none"] = _option("affine", "layer norm of the output")
     input_activation: Literal["none", "tanh"] = _option("none", "after the input projection")
 
-    search: Literal["soft", "sampled"] = _option(
-        "soft", "all relations weighted, or one a link as in DiffMG"
+    search: Literal["soft", "sampled", "gumbel"] = _option(
+        "soft", "all relations weighted; or one a link, epsilon-greedy as in DiffMG, or by Gumbel"
     )
     updates: Literal["joint", "alternating"] = _option(
         "joint", "cores with the weights, or on the validation loss in turns with them"
     )
-    meta_graph: str = _option("", "train only the best meta-graph of this checkpoint of a search")
+    meta_graph: str = _option(
+        "", "checkpoint or folder of a search: train only its best meta-graph"
+    )
+    top: int = _option(1, "with `meta-graph`: so many of its best, mixed")
     epochs: int = _option(50, "at most")
     lr: float = _option(0.005, "learning rate of the weights (Adam)")
     weight_decay: float = _option(0.001, "of the weights")
@@ -71,14 +74,14 @@ class Config:
     out: str = _option("", "folder for checkpoint, results and logs; none are written if empty")
     checkpoint_every: int = _option(10, "epochs between checkpoints")
     resume: bool = _option(False, "go on from the checkpoint in `out`, if there is one")
-    progress: bool = _option(True, "show a progress bar")
+    progress: bool = _option(True, "show a progress bar, on a terminal")
     tensorboard: bool = _option(False, "write TensorBoard logs to `out`")
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for f in fields(self):
             _check(f.name, getattr(self, f.name), hints[f.name])
-        for name in ("steps", "rank", "hidden", "epochs", "checkpoint_every"):
+        for name in ("steps", "rank", "hidden", "top", "epochs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("dropout", "epsilon", "epsilon_decay"):

@@ -21,13 +21,17 @@ _TRAIN: dict[str, dict[str, Any]] = {
     "douban": {**_LINKS, "lr": 0.01, "weight_decay": 0.0003, "dropout": 0.2},
 }  # fmt: skip
 _SEARCH: dict[str, dict[str, Any]] = {
+    "planted": {  # layer norm would hide how much a single path weighs
+        "epochs": 100, "lr": 0.02, "epsilon": 1.0, "epsilon_decay": 0.98, "core_lr": 0.05,
+        "norm": "none",
+    },
     "dblp": {"epochs": 50, "lr": 0.005, "epsilon": 0.0},
     "acm": {"epochs": 50, "lr": 0.005, "epsilon": 0.3},
     "imdb": {"epochs": 50, "lr": 0.005, "epsilon": 0.3},
     "amazon": {"epochs": 100, "lr": 0.01, "epsilon": 0.5},
     "yelp": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
     "douban": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
-}
+}  # fmt: skip
 _SHAPE = ("normalisation", "topology", "steps", "hidden")  # of the network, the same in both phases
 _SAMPLED = {
     "search": "sampled", "updates": "alternating", "rank": 1, "init_scale": 0.001, "core_lr": 3e-4,

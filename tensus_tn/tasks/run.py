@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,12 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tensus_tn.dag import Edge
 from tensus_tn.data import load
-from tensus_tn.nn import MetaGraphNet, TwoTowers
+from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
 from tensus_tn.tasks.checkpoint import load_checkpoint, write_atomically, write_json
 from tensus_tn.tasks.config import Config
-from tensus_tn.tasks.models import Choice, best_choices, build_model
+from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.task import Task, make_task
 from tensus_tn.tasks.train import Record, Trainer
 
@@ -27,7 +27,11 @@ CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
 
 @dataclass
 class Result:
-    """What came out of a run: `val` and `test` are losses and scores of the epoch that was kept."""
+    """What came out of a run.
+
+    `val` and `test` are losses and scores of the epoch that was kept, `meta_graphs` the best one of
+    each network, as `MetaGraph.to_json` has it.
+    """
 
     config: dict[str, Any]
     best_epoch: int
@@ -36,7 +40,7 @@ class Result:
     test: Record
     num_parameters: int
     seconds: float
-    chosen: list[list[tuple[Any, Any, str]]] = field(default_factory=list)
+    meta_graphs: list[dict[str, Any]] = field(default_factory=list)
     history: list[Record] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,7 +51,7 @@ class Result:
 def run(config: Config, task: Task | None = None) -> Result:
     """Train by the settings, score the best epoch on the test split, write files into `out`.
 
-    With `meta_graph`, only the best meta-graph of that checkpoint is trained.
+    With `meta_graph`, only the best meta-graphs of that checkpoint are trained, `top` of them.
 
     Args:
         config: All settings.
@@ -59,7 +63,9 @@ def run(config: Config, task: Task | None = None) -> Result:
         (3, ['loss', 'macro_f1', 'micro_f1'])
     """
     task = load_task(config) if task is None else task
-    chosen = best_choices(restore(config.meta_graph)[1]) if config.meta_graph else None
+    chosen = None
+    if config.meta_graph:
+        chosen = best_meta_graphs(restore(config.meta_graph)[1], config.top)
     torch.manual_seed(config.seed)
     return fit(build_model(config, task.spec, chosen), task, config, chosen)
 
@@ -71,11 +77,19 @@ def load_task(config: Config) -> Task:
 
 
 def fit(
-    model: nn.Module, task: Task, config: Config, chosen: Sequence[Choice] | None = None
+    model: nn.Module,
+    task: Task,
+    config: Config,
+    chosen: Sequence[Sequence[MetaGraph]] | None = None,
 ) -> Result:
-    """Train any model that the task can call, by the settings; what `run` does with its own."""
+    """Train any model that the task can call, by the settings, as `run` does with its own.
+
+    `chosen` is what the model was derived to; it goes into the checkpoint.
+    """
     out = Path(config.out) if config.out else None
-    extra = {"spec": dict(task.spec), "chosen": None if chosen is None else _as_lists(chosen)}
+    extra: dict[str, Any] = {"spec": dict(task.spec), "chosen": None}
+    if chosen is not None:
+        extra["chosen"] = [[meta_graph.to_json() for meta_graph in several] for several in chosen]
     trainer = Trainer(model, task, config, extra)
     if out is not None and config.resume and (out / CHECKPOINT).exists():
         trainer.resume(out / CHECKPOINT)
@@ -84,8 +98,7 @@ def fit(
         trainer.run(None if out is None else out / CHECKPOINT, log)
     finally:
         close()
-    if isinstance(model, (MetaGraphNet, TwoTowers)):
-        chosen = best_choices(model)
+    learned = best_meta_graphs(model, 1) if isinstance(model, MetaGraphNet | TwoTowers) else []
     result = Result(
         config.to_dict(),
         trainer.best_epoch,
@@ -94,7 +107,7 @@ def fit(
         trainer.evaluate("test"),
         sum(p.numel() for p in model.parameters()),
         trainer.seconds,
-        _as_lists(chosen or []),
+        [json.loads(best.to_json()) for (best,) in learned],
         trainer.history,
     )
     if out is not None:
@@ -110,7 +123,9 @@ def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | 
     state = load_checkpoint(path)
     config = Config().with_values(state["config"])
     chosen = state["chosen"]
-    model = build_model(config, state["spec"], None if chosen is None else _as_choices(chosen))
+    if chosen is not None:
+        chosen = [[MetaGraph.from_json(text) for text in several] for several in chosen]
+    model = build_model(config, state["spec"], chosen)
     try:
         model.load_state_dict(state["best_state"])
     except RuntimeError as error:
@@ -125,14 +140,6 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, lambda file: file.write(text.getvalue().encode()))
-
-
-def _as_lists(chosen: Sequence[Choice]) -> list[list[tuple[Any, Any, str]]]:
-    return [[(*edge, name) for edge, name in choice.items()] for choice in chosen]
-
-
-def _as_choices(chosen: Sequence[Sequence[Sequence[Any]]]) -> list[dict[Edge, str]]:
-    return [{(tail, head): name for tail, head, name in links} for links in chosen]
 
 
 def _tensorboard(config: Config) -> tuple[Callable[[Record], object], Callable[[], object]]:

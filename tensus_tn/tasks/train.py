@@ -31,7 +31,8 @@ class Trainer:
     The cores (`model.arch_parameters()`, if there is such a method) have an optimizer of their own:
     they learn from the training loss with the weights (`updates="joint"`), or from the validation
     loss after them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each
-    epoch, epsilon-greedily, and serves both updates, as in DiffMG.
+    epoch, epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its
+    probability.
 
     Args:
         model: Called as the task says.
@@ -62,6 +63,11 @@ class Trainer:
             weights, lr=config.lr, weight_decay=config.weight_decay
         )
         self.core_optimizer = torch.optim.Adam(cores, lr=config.core_lr) if cores else None
+        self._sampled = config.search != "soft" and bool(cores)
+        if self._sampled and not hasattr(model, "sample"):
+            raise TypeError(
+                f"search={config.search!r} needs a model with `sample`, got {type(model)}"
+            )
         self.history: list[Record] = []
         self.best_epoch, self.best_value = 0, math.inf
         self.best_state: dict[str, Tensor] = {}
@@ -96,8 +102,9 @@ class Trainer:
             The records of all epochs: losses and validation scores.
         """
         bar = tqdm(
-            total=self.config.epochs, initial=self.epoch, disable=not self.config.progress,
-            desc=f"{self.task.data.name} seed {self.config.seed}", leave=False,
+            total=self.config.epochs, initial=self.epoch, leave=False,
+            disable=None if self.config.progress else True,  # None: only on a terminal
+            desc=f"{self.task.data.name} seed {self.config.seed}",
         )  # fmt: skip
         with bar, _deterministic(), _deferred_interrupt() as interrupted:
             while not (self.done or interrupted.is_set()):
@@ -105,11 +112,9 @@ class Trainer:
                 record = self._run_epoch()
                 self.seconds += time.perf_counter() - start
                 on_epoch(record)
+                score = {self.task.metric: f"{record[f'val_{self.task.metric}']:.4f}"}
+                bar.set_postfix(loss=f"{record['train_loss']:.3f}", **score, refresh=False)
                 bar.update()
-                bar.set_postfix(
-                    loss=f"{record['train_loss']:.3f}",
-                    **{self.task.metric: f"{record[f'val_{self.task.metric}']:.4f}"},
-                )
                 due = self.epoch % self.config.checkpoint_every == 0
                 if checkpoint is not None and (due or self.done or interrupted.is_set()):
                     save_checkpoint(checkpoint, self.state_dict())
@@ -119,13 +124,7 @@ class Trainer:
         return self.history
 
     def _run_epoch(self) -> Record:
-        self.model.train()
-        draw = self._draw(self.config.epsilon * self.config.epsilon_decay**self.epoch)
-        joint = self.config.updates == "joint"
-        cores = [self.core_optimizer] if self.core_optimizer else []
-        train_loss = self._step("train", [self.weight_optimizer, *(cores if joint else [])], draw)
-        if cores and not joint:
-            self._step("val", cores, draw)
+        train_loss = self.step()
         if not math.isfinite(train_loss):
             raise ValueError(
                 f"the training loss is {train_loss} in epoch {self.epoch + 1}: try a smaller lr"
@@ -137,10 +136,21 @@ class Trainer:
         self._keep_if_best(outcome)
         return record
 
-    def _step(
+    def step(self) -> float:
+        """The updates of one epoch; returns the training loss before them."""
+        self.model.train()
+        draw = self._draw()
+        joint = self.config.updates == "joint"
+        cores = [self.core_optimizer] if self.core_optimizer else []
+        loss = self._update("train", [self.weight_optimizer, *(cores if joint else [])], draw)
+        if cores and not joint:
+            self._update("val", cores, draw)
+        return loss
+
+    def _update(
         self, split: Split, optimizers: list[torch.optim.Adam], draw: dict[str, Any]
     ) -> float:
-        """One update on the loss of a split."""
+        """One gradient step on the loss of a split."""
         self.model.zero_grad(set_to_none=True)
         loss = self.task.loss(self.task.outputs(self.model, [split], **draw)[split], split)
         loss.backward()
@@ -148,17 +158,23 @@ class Trainer:
             optimizer.step()
         return loss.item()
 
-    def _draw(self, epsilon: float) -> dict[str, Any]:
+    def _draw(self) -> dict[str, Any]:
         """Arguments that make the model follow one meta-graph, where that is wanted."""
-        if self.config.search == "soft" or self.core_optimizer is None:
+        if not self._sampled:
             return {}
-        return {"draw": self.model.sample(epsilon)}  # type: ignore[operator]
+        epsilon = self.config.epsilon * self.config.epsilon_decay**self.epoch
+        sample: Any = self.model.sample
+        return {"draw": sample(epsilon=epsilon if self.config.search == "sampled" else None)}
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> Record:
         """Loss and scores of a split, of the model as it is."""
         self.model.eval()
-        output = self.task.outputs(self.model, [split], **self._draw(0.0))[split]
+        best: dict[str, Any] = {}
+        if self._sampled:  # above rank 1 states are drawn: always the same ones, for comparisons
+            sample: Any = self.model.sample
+            best["draw"] = sample(epsilon=0.0, generator=torch.Generator().manual_seed(0))
+        output = self.task.outputs(self.model, [split], **best)[split]
         return {"loss": self.task.loss(output, split).item(), **self.task.scores(output, split)}
 
     def _keep_if_best(self, outcome: Record) -> None:

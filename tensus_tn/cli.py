@@ -1,0 +1,192 @@
+"""The command line: `tensus-tn`, or `python -m tensus_tn`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from tensus_tn._version import __version__
+from tensus_tn.data import Split
+from tensus_tn.tasks import (
+    METHODS,
+    Config,
+    Result,
+    Trainer,
+    best_meta_graphs,
+    compare,
+    load_task,
+    preset,
+    restore,
+    run,
+    table,
+)
+from tensus_tn.tasks.config import add_arguments, from_arguments, read_toml
+from tensus_tn.tasks.presets import Phase
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, 2 for wrong input, or 130 after Ctrl-C.
+
+    Example:
+        >>> main(["evaluate", "no such file"])  # the message goes to stderr
+        2
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        arguments = _parser(argv).parse_args(argv)
+        arguments.command(arguments)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"tensus-tn: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tensus-tn: interrupted; --resume goes on from the checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    config = from_arguments(arguments)
+    result = run(config)
+    _print_result(result)
+
+
+def _search(arguments: argparse.Namespace) -> None:
+    _train(arguments)
+    out = arguments.out
+    print(f"\ntrain what was found:  tensus-tn train --data {arguments.data} --meta-graph {out}")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    config, model = restore(arguments.checkpoint)
+    scores = Trainer(model, load_task(config), config).evaluate(arguments.split)
+    print(json.dumps({"split": arguments.split, **scores}, indent=1))
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    _, model = restore(arguments.checkpoint)
+    several = best_meta_graphs(model, arguments.top)
+    for k, meta_graphs in enumerate(several):
+        for meta_graph in meta_graphs:
+            tower = f"{('source', 'target')[k]}, " if len(several) > 1 else ""
+            print(f"{tower}probability {meta_graph.probability:.3f}\n{meta_graph}\n")
+    if arguments.figure:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
+
+        shown = [meta_graph for meta_graphs in several for meta_graph in meta_graphs]
+        figure, axes = plt.subplots(
+            len(shown), 1, squeeze=False, figsize=(7, 3 * len(shown)), layout="constrained"
+        )
+        for meta_graph, ax in zip(shown, axes[:, 0], strict=True):
+            meta_graph.draw(ax)
+            ax.set_title(f"probability {meta_graph.probability:.3f}")
+        figure.savefig(arguments.figure)
+        plt.close(figure)
+        print(f"drawn to {arguments.figure}")
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    config = from_arguments(arguments)
+    task = load_task(config)
+    methods = {name: METHODS[name] for name in arguments.methods}
+
+    def report(name: str, result: Result) -> None:
+        score = result.test[task.metric]
+        print(f"{name}, seed {result.config['seed']}: {task.metric} {100 * score:.2f}", flush=True)
+
+    results = compare(config, task, range(arguments.seeds), methods, report)
+    print(f"\n{config.data}, {arguments.seeds} seeds, mean +- standard deviation\n")
+    print(table(results, task.metric))
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    from tensus_tn.tasks.bench import bench
+
+    print(bench(from_arguments(arguments), arguments.seconds))
+
+
+def _print_result(result: Result) -> None:
+    from tensus_tn.nn import MetaGraph
+
+    scores = "  ".join(f"{key} {value:.4f}" for key, value in result.test.items())
+    print(f"test   {scores}")
+    print(f"best epoch {result.best_epoch} of {result.epochs}, {result.seconds:.1f} s")
+    for meta_graph in result.meta_graphs:
+        print(f"\nmost probable meta-graph\n{MetaGraph.from_json(json.dumps(meta_graph))}")
+    if result.config["out"]:
+        print(f"\nfiles in {result.config['out']}")
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tensus-tn", description="Learn meta-graphs of heterogeneous graphs."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+    phases: list[tuple[str, str, Callable[[argparse.Namespace], None], Phase]] = [
+        (
+            "train",
+            "train a network with its meta-graphs, or one that a search found",
+            _train,
+            "train",
+        ),
+        ("search", "search a meta-graph as DiffMG does, or by other settings", _search, "search"),
+        ("compare", "several methods and seeds in one table", _compare, "train"),
+        ("bench", "time an epoch, and its parts, at several ranks", _bench, "train"),
+    ]
+    for name, text, command, phase in phases:
+        sub = _command(commands, name, text, command)
+        sub.add_argument(
+            "--config", metavar="FILE", help="TOML file of settings; flags override it"
+        )
+        if name == "compare":
+            sub.add_argument(
+                "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="NAME",
+                help=f"some of {', '.join(METHODS)} (default: all)",
+            )  # fmt: skip
+            sub.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
+        if name == "bench":
+            sub.add_argument(
+                "--seconds", type=float, default=5.0, help="for each measurement (default: 5)"
+            )
+        add_arguments(sub, _defaults(name, phase, argv))
+    sub = _command(commands, "evaluate", "score a checkpoint on its data", _evaluate)
+    sub.add_argument("checkpoint", help="file, or folder of a run")
+    sub.add_argument(
+        "--split", choices=get_args(Split), default="test", help="which nodes (default: test)"
+    )
+    sub = _command(commands, "show", "print and draw the meta-graphs of a checkpoint", _show)
+    sub.add_argument("checkpoint", help="file, or folder of a run")
+    sub.add_argument("--top", type=int, default=1, help="how many of the best (default: 1)")
+    sub.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    command: Callable[[argparse.Namespace], None],
+) -> argparse.ArgumentParser:
+    sub = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+    sub.set_defaults(command=command)
+    return sub
+
+
+def _defaults(name: str, phase: Phase, argv: Sequence[str]) -> Config:
+    """What a flag is when it is not given: from `--config`, from the data's preset, or in general."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--config")
+    early.add_argument("--data")
+    given, _ = early.parse_known_args(argv)
+    file = read_toml(given.config) if given.config and name in argv else {}
+    data = given.data or file.get("data", Config.data)
+    out = str(Path("runs") / f"{name}-{Path(data).stem}")
+    values = {**preset(data, phase), "out": out, **file, "data": data}
+    return Config().with_values(values)

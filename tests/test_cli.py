@@ -1,0 +1,166 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from tensus_tn import __version__
+from tensus_tn.cli import main
+from tensus_tn.tasks import Config
+
+FEW = ["--epochs", "3", "--no-progress"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def help_of(capsys, *arguments):
+    with pytest.raises(SystemExit) as exit_:
+        main([*arguments, "--help"])
+    assert exit_.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_train_evaluate_show(folder, capsys):
+    assert main(["train", "--data", "planted", *FEW]) == 0
+    text = capsys.readouterr().out
+    assert "most probable meta-graph" in text
+    assert "best epoch" in text
+    result = json.loads((folder / "runs/train-planted/result.json").read_text())
+    for split in ("test", "val"):
+        assert main(["evaluate", "runs/train-planted", "--split", split]) == 0
+        scores = json.loads(capsys.readouterr().out)
+        assert scores.pop("split") == split
+        assert scores == result[split]
+    assert (
+        main(["show", "runs/train-planted/checkpoint.pt", "--top", "3", "--figure", "a.svg"]) == 0
+    )
+    text = capsys.readouterr().out
+    assert text.count("probability") == 3
+    assert "<svg" in (folder / "a.svg").read_text()
+
+
+def test_search_then_train_what_was_found(folder, capsys):
+    assert main(["search", "--out", "found", *FEW]) == 0
+    assert "tensus-tn train --data planted --meta-graph found" in capsys.readouterr().out
+    assert main(["train", "--meta-graph", "found", "--out", "derived", *FEW]) == 0
+    found, derived = (
+        json.loads((folder / name / "result.json").read_text()) for name in ("found", "derived")
+    )
+    assert found["config"]["search"] == "sampled"
+    relations = [[link[:3] for link in r["meta_graphs"][0]["links"]] for r in (found, derived)]
+    assert relations[0] == relations[1]
+
+
+def test_compare(folder, capsys):
+    methods = ["--methods", "tensus", "gtn", "--seeds", "2"]
+    assert main(["compare", *methods, *FEW, "--out", "all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = lines[lines.index("planted, 2 seeds, mean +- standard deviation") + 2 :]
+    assert table[0].split()[:3] == ["method", "runs", "macro_f1"]
+    assert {line.split()[0] for line in table[1:]} == {"tensus", "gtn"}
+    rows = json.loads((folder / "all/compare.json").read_text())
+    scores = np.array([row["test_macro_f1"] for row in rows if row["method"] == "gtn"])
+    expected = f"{100 * scores.mean():.2f} +- {100 * scores.std(ddof=1):.2f}"
+    assert expected in next(line for line in table if line.startswith("gtn"))
+    assert len((folder / "all/compare.csv").read_text().splitlines()) == 5
+
+
+def test_bench(capsys, folder):
+    assert main(["bench", "--seconds", "0.01"]) == 0
+    text = capsys.readouterr().out
+    for name in ("soft, rank 1", "soft, rank 2", "sampled, rank 1", "derived"):
+        assert name in text
+
+
+def test_help_shows_every_default_of_the_data(capsys):
+    text = help_of(capsys, "train", "--data", "imdb")
+    for field in fields(Config):
+        assert f"--{field.name.replace('_', '-')}" in text
+    assert "learning rate of the weights (Adam) (default: 0.01)" in text
+    assert "on the projected input (default: 0.7)" in text
+    assert "learning rate of the cores (Adam) (default: 0.0003)" in help_of(
+        capsys, "search", "--data", "imdb"
+    )
+
+
+def test_flags_override_the_file_and_the_file_the_presets(folder):
+    (folder / "c.toml").write_text(
+        'data = "planted"\nlr = 0.5\nhidden = 4\nepochs = 2\nout = "o"\n'
+    )
+    assert main(["train", "--config", "c.toml", "--hidden", "3", "--no-progress"]) == 0
+    config = json.loads((folder / "o/result.json").read_text())["config"]
+    assert (config["lr"], config["hidden"], config["steps"]) == (0.5, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--data", "nothing.npz"], "there is no nothing.npz"),
+        (["train", "--rank", "0"], "rank must be positive"),
+        (["train", "--config", "missing.toml"], "missing.toml"),
+        (["train", "--config", "bad.toml"], "did you mean 'rank'"),
+        (["show", "bad.toml"], "not a checkpoint"),
+        (["evaluate", "missing"], "there is no checkpoint missing"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(folder, capsys, arguments, message):
+    (folder / "bad.toml").write_text("ranks = 2\n")
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.startswith("tensus-tn: error: ")
+    assert len(errors.splitlines()) == 1
+
+
+def test_missing_data_say_where_they_come_from(folder, capsys, monkeypatch):
+    monkeypatch.setenv("TENSUS_DATA", str(folder))
+    assert main(["train", "--data", "acm"]) == 2
+    assert "Graph_Transformer_Networks" in capsys.readouterr().err
+
+
+def test_interrupt_and_resume_as_a_program(folder):
+    """Ctrl-C ends with code 130 and a hint; what is resumed ends like an uninterrupted run."""
+    command = [
+        sys.executable,
+        "-m",
+        "tensus_tn",
+        "train",
+        "--no-progress",
+        "--checkpoint-every",
+        "2",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, "--epochs", "5000", "--out", "a"], stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while not (folder / "a/checkpoint.pt").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in errors
+    from tensus_tn.tasks.checkpoint import load_checkpoint
+
+    done = len(load_checkpoint(folder / "a/checkpoint.pt")["history"])
+    few = ["train", "--no-progress", "--checkpoint-every", "2", "--epochs", str(done + 2)]
+    assert main([*few, "--out", "a", "--resume"]) == 0
+    assert main([*few, "--out", "b"]) == 0
+    resumed, whole = (json.loads((folder / n / "result.json").read_text()) for n in "ab")
+    assert resumed["history"] == whole["history"]
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip() == __version__
