@@ -5,9 +5,16 @@ The extension makes tensus_tn fast but is not needed to run it, so a missing com
 torch or a failed compilation is reported and the install goes on. ``TENSUS_EXTENSION=1`` makes a
 failure fatal (CI wants that), ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler.
 
-Everything is one ninja graph: a list of ``(source, object, flags)`` and one link. A device compiler
-is one more rule and a few more objects.
+Where nvcc is found, the CUDA kernels are compiled and linked in; no CUDA build of torch is needed.
+``TENSUS_CUDA=0`` leaves them out, ``TENSUS_CUDA=1`` makes a failure fatal. ``TORCH_CUDA_ARCH_LIST``
+says for which GPUs; by default a wheel is made for all of them, an editable install for the oldest
+one with PTX, from which the driver of a newer one compiles at the first use: that takes a
+developer's build a sixth of the time.
+
+Everything is one ninja graph: a list of ``(rule, source, object, flags)`` and one link.
 """
+
+from __future__ import annotations
 
 import os
 import platform
@@ -17,16 +24,23 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "csrc/cuda"))
+import nvcc  # noqa: E402
+
 TORCH_TARGET = "0x020d000000000000"  # the oldest torch whose stable ABI we use: 2.13
 PYTHON_TARGET = "0x030A0000"  # the oldest CPython whose limited API we use: 3.10
 MODE = os.environ.get("TENSUS_EXTENSION", "")
+CUDA_MODE = os.environ.get("TENSUS_CUDA", "")
+DEVELOPER_ARCHITECTURE = "7.5+PTX"
 
 OPS, KERNEL, DISPATCH = "csrc/ops.cpp", "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
+OPS_CUDA = "csrc/ops_cuda.cpp"
 COMMON = ["csrc/passes.cpp", "csrc/cpu/arena.cpp"]
 
 # The kernel's one source is compiled for each of these.
@@ -36,23 +50,74 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     KERNEL_ISAS["avx512"] = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"]
 
 
-def objects(build: Path) -> list[tuple[str, Path, list[str]]]:
-    """What is compiled: (source, object, flags beyond the common ones)."""
+class Cuda(NamedTuple):
+    """The CUDA compiler and what it is to compile for."""
+
+    nvcc: str
+    architectures: list[str]
+
+    @classmethod
+    def found(cls, editable: bool) -> Cuda | None:
+        path = None if CUDA_MODE == "0" else nvcc.find()
+        if path is None:
+            if CUDA_MODE == "1":
+                raise RuntimeError("TENSUS_CUDA=1, but there is no nvcc: set CUDA_HOME or the PATH")
+            return None
+        return cls(path, nvcc.architectures(path, DEVELOPER_ARCHITECTURE if editable else None))
+
+    def flags(self) -> list[str]:
+        host = os.environ.get("CXX")
+        return [
+            *nvcc.FLAGS,
+            *nvcc.architecture_flags(self.architectures),
+            *(["-ccbin", host] if host else []),
+        ]
+
+    def links(self) -> list[str]:
+        root = nvcc.root(self.nvcc)
+        return [f"-L{root}/lib64", f"-L{root}/lib", "-lcudart_static", "-lrt", "-ldl", "-lpthread"]
+
+
+class Job(NamedTuple):
+    """An object and how it is compiled: flags beyond those of the rule."""
+
+    rule: str
+    source: str
+    target: Path
+    flags: list[str]
+
+
+def objects(build: Path, cuda: Cuda | None) -> list[Job]:
     from torch.utils.cpp_extension import include_paths
 
     headers = [f"-isystem{path}" for path in [*include_paths(), sysconfig.get_path("include")]]
-    targets = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET}", f"-DPy_LIMITED_API={PYTHON_TARGET}"]
+    torch = [
+        *headers,
+        f"-DTORCH_TARGET_VERSION={TORCH_TARGET}",
+        f"-DPy_LIMITED_API={PYTHON_TARGET}",
+    ]
+    names = f'-DTENSUS_CUDA_ARCHITECTURES="{";".join(cuda.architectures) if cuda else ""}"'
     jobs = [
-        (OPS, build / "ops.o", [*headers, *targets]),
-        *((source, build / f"{Path(source).stem}.o", []) for source in COMMON),
-        (DISPATCH, build / "dispatch.o", [f"-DTENSUS_HAS_{isa}" for isa in KERNEL_ISAS]),
+        Job("compile", OPS, build / "ops.o", [*torch, names]),
+        *(Job("compile", source, build / f"{Path(source).stem}.o", []) for source in COMMON),
+        Job(
+            "compile",
+            DISPATCH,
+            build / "dispatch.o",
+            [f"-DTENSUS_HAS_{isa}" for isa in KERNEL_ISAS],
+        ),
     ]
     for isa, flags in KERNEL_ISAS.items():
-        jobs.append((KERNEL, build / f"kernels_{isa}.o", [f"-DTENSUS_ISA={isa}", *flags]))
+        target = build / f"kernels_{isa}.o"
+        jobs.append(Job("compile", KERNEL, target, [f"-DTENSUS_ISA={isa}", *flags]))
+    if cuda:
+        jobs.append(Job("compile", OPS_CUDA, build / "ops_cuda.o", torch))
+        for source, name, flags in nvcc.sources():
+            jobs.append(Job("nvcc", f"csrc/cuda/{source}", build / f"{name}.o", flags))
     return jobs
 
 
-def ninja_graph(build: Path, library: Path) -> str:
+def ninja_graph(build: Path, library: Path, cuda: Cuda | None) -> str:
     """The text of build.ninja: compile every object (with its header dependencies), link them."""
     from torch.utils.cpp_extension import library_paths
 
@@ -64,6 +129,8 @@ def ninja_graph(build: Path, library: Path) -> str:
     links = [*(f"-L{path}" for path in library_paths()), "-ltorch_cpu", "-ltorch"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
+    if cuda:
+        links += cuda.links()
     lines = [
         f"cxx = {compiler}",
         "rule compile",
@@ -73,51 +140,85 @@ def ninja_graph(build: Path, library: Path) -> str:
         "rule link",
         f"  command = $cxx -shared $in {shlex.join(links)} -o $out",
     ]
-    jobs = objects(build)
-    for source, target, flags in jobs:
+    if cuda:
+        device = shlex.join([cuda.nvcc, *cuda.flags()])
         lines += [
-            f"build {escape(target)}: compile {escape(ROOT / source)}",
-            f"  flags = {shlex.join(flags)}",
+            "rule nvcc",
+            f"  command = {device} $flags -MMD -MF $out.d -c $in -o $out",
+            "  depfile = $out.d",
+            "  deps = gcc",
         ]
-    lines.append(
-        f"build {escape(library)}: link {' '.join(escape(target) for _, target, _ in jobs)}"
-    )
+    jobs = objects(build, cuda)
+    for job in jobs:
+        lines += [
+            f"build {escape(job.target)}: {job.rule} {escape(ROOT / job.source)}",
+            f"  flags = {shlex.join(job.flags)}",
+        ]
+    inputs = " ".join(escape(job.target) for job in jobs)
+    lines.append(f"build {escape(library)}: link {inputs}")
     return "\n".join(lines) + "\n"
 
 
 class BuildOptional(build_ext):
-    """Runs the ninja graph, and lets the install go on without the extension where that fails."""
+    """Runs the ninja graph; goes on without CUDA, or without the extension, where that fails."""
 
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build = (
-            ROOT / "build" / f"ninja-{sysconfig.get_platform()}"
-        )  # kept, so that a rebuild is incremental
-        build.mkdir(parents=True, exist_ok=True)
         library.parent.mkdir(parents=True, exist_ok=True)
         try:
-            (build / "build.ninja").write_text(ninja_graph(build, library))
-            ninja = shutil.which("ninja")
-            subprocess.run(
-                [*([ninja] if ninja else [sys.executable, "-m", "ninja"]), "-C", build], check=True
-            )
+            self.build_with_cuda_if_possible(library)
         except Exception as error:
-            if MODE == "1":
+            if MODE == "1" or CUDA_MODE == "1":
                 raise
             library.unlink(missing_ok=True)
-            print(
-                f"\n*** tensus_tn: the compiled extension was NOT built: {error!r}\n"
-                "*** The install goes on: everything works through plain PyTorch, only slower.\n"
-                "*** Needed: a C++20 compiler (CXX), ninja and torch.\n"
-                "*** TENSUS_EXTENSION=1 makes this an error.\n",
-                file=sys.stderr,
+            report(
+                f"the compiled extension was NOT built: {error!r}",
+                "The install goes on: everything works through plain PyTorch, only slower.",
+                "Needed: a C++20 compiler (CXX), ninja and torch.",
+                "TENSUS_EXTENSION=1 makes this an error.",
             )
+
+    def build_with_cuda_if_possible(self, library: Path) -> None:
+        try:
+            cuda = Cuda.found(self.editable_mode)
+            run_ninja(library, cuda)
+        except Exception as error:
+            if CUDA_MODE == "1" or nvcc.find() is None:
+                raise
+            report(
+                f"the build with CUDA failed: {error!r}",
+                "The install goes on without CUDA kernels.",
+                "TENSUS_CUDA=1 makes this an error, TENSUS_CUDA=0 does not try.",
+            )
+            run_ninja(library, None)
+
+
+def run_ninja(library: Path, cuda: Cuda | None) -> None:
+    build = ROOT / "build" / f"ninja-{sysconfig.get_platform()}"  # kept: a rebuild is incremental
+    build.mkdir(parents=True, exist_ok=True)
+    (build / "build.ninja").write_text(ninja_graph(build, library, cuda))
+    ninja = shutil.which("ninja")
+    command = [ninja] if ninja else [sys.executable, "-m", "ninja"]
+    subprocess.run([*command, "-C", build], check=True)
+
+
+def report(*lines: str) -> None:
+    first, *rest = lines
+    text = [f"\n*** tensus_tn: {first}", *(f"*** {line}" for line in rest), ""]
+    print("\n".join(text), file=sys.stderr)
 
 
 EXTENSION = Extension(
     "tensus_tn._C",
     sources=[OPS, KERNEL, DISPATCH, *COMMON],
-    depends=[str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("csrc/**/*.h"))],
+    depends=[
+        OPS_CUDA,
+        *(
+            str(path.relative_to(ROOT))
+            for kind in ("**/*.h", "cuda/*.cu", "cuda/*.py")
+            for path in sorted((ROOT / "csrc").glob(kind))
+        ),
+    ],
     py_limited_api=True,
     optional=True,
 )

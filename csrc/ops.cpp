@@ -21,6 +21,7 @@
 
 #include "cpu/arena.h"
 #include "cpu/kernels.h"
+#include "dag.h"
 #include "passes.h"
 
 namespace {
@@ -29,7 +30,6 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 using Tensors = std::vector<Tensor>;
-using Ints = std::vector<int64_t>;
 using namespace tensus;
 
 // ---------------------------------------------------------------------------------------------- memory and threads
@@ -93,34 +93,6 @@ Segments check_structure(const Tensors& parts, const char* name, int64_t nodes, 
   STD_TORCH_CHECK(!problem, name, ": ", problem);
   return graph;
 }
-
-struct Dag {
-  Ints ranks, tails, heads;
-  Ints offset;        // of each edge's weights, in numbers per relation
-  int64_t weights;    // of all edges, in numbers per relation
-
-  Dag(const Ints& ranks, const Ints& tails, const Ints& heads)
-      : ranks(ranks), tails(tails), heads(heads), weights(0) {
-    const int64_t nodes = int64_t(ranks.size());
-    STD_TORCH_CHECK(nodes >= 2, "ranks must name a source and at least one more state");
-    for (const int64_t rank : ranks)
-      STD_TORCH_CHECK(rank >= 1 && rank <= (1 << 20), "every rank must lie in [1, 2^20], got ", rank);
-    STD_TORCH_CHECK(!tails.empty() && tails.size() == heads.size(), "tails and heads must have one entry an edge");
-    std::vector<bool> reached(nodes);
-    for (size_t e = 0; e < tails.size(); ++e) {
-      STD_TORCH_CHECK(0 <= tails[e] && tails[e] < heads[e] && heads[e] < nodes, "edge ", e, " from ", tails[e], " to ",
-                      heads[e], " does not lead onwards within ", nodes, " states");
-      reached[heads[e]] = true;
-      offset.push_back(weights);
-      weights += ranks[tails[e]] * ranks[heads[e]];
-      STD_TORCH_CHECK(weights < (int64_t(1) << 48), "the weights are too many");
-    }
-    for (int64_t k = 1; k < nodes; ++k) STD_TORCH_CHECK(reached[k], "state ", k, " has no incoming edge");
-  }
-
-  int64_t last() const { return int64_t(ranks.size()) - 1; }
-  int64_t edges() const { return int64_t(tails.size()); }
-};
 
 // The arguments that forward and backward share, checked.
 struct Problem {
@@ -401,10 +373,18 @@ PyObject* isas(PyObject*, PyObject*) {
   return all;
 }
 
+#ifndef TENSUS_CUDA_ARCHITECTURES
+#define TENSUS_CUDA_ARCHITECTURES ""
+#endif
+
+PyObject* cuda_architectures(PyObject*, PyObject*) { return PyUnicode_FromString(TENSUS_CUDA_ARCHITECTURES); }
+
 PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "The instruction set of the kernels in use."},
     {"use_isa", use_isa, METH_O, "Choose an instruction set by name, or the best with None."},
     {"isas", isas, METH_NOARGS, "The instruction sets that were built, and whether this machine runs them."},
+    {"cuda_architectures", cuda_architectures, METH_NOARGS,
+     "What the CUDA kernels were compiled for, separated by semicolons; empty where there are none."},
     {nullptr, nullptr, 0, nullptr},
 };
 

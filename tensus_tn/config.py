@@ -39,6 +39,8 @@ def show_config() -> dict[str, Any]:
 
     The backend is `"native"` (the compiled extension) or `"reference"` (plain PyTorch: the
     extension was not built, or the environment variable `TENSUS_BACKEND=reference` is set).
+    CUDA tensors take the extension too where CUDA kernels are built into it, for the architectures
+    that are named here (and later ones, with PTX), and plain PyTorch otherwise.
 
     Example:
         >>> config = show_config()  # doctest: +ELLIPSIS
@@ -46,17 +48,19 @@ def show_config() -> dict[str, Any]:
         >>> config["backend"] in ("native", "reference")
         True
     """
+    architectures = "" if _C is None else _C.cuda_architectures()
     config = {
         "tensus_tn": __version__,
         "torch": torch.__version__,
         "backend": "reference" if _C is None else "native",
         "instruction set": None if _C is None else _C.isa(),
         "instruction sets built": [] if _C is None else list(_C.isas()),
+        "CUDA kernels built": architectures.split(";") if architectures else [],
         "threads": torch.get_num_threads(),
         "TENSUS_BACKEND": REQUESTED or None,
     }
     width = max(map(len, config))
     for name, value in config.items():
-        text = ", ".join(value) if isinstance(value, list) else value
+        text = (", ".join(value) or "none") if isinstance(value, list) else value
         print(f"{name:<{width}}  {text}")
     return config

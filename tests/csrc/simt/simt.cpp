@@ -55,8 +55,8 @@ std::string first_error;
 class Block {
  public:
   Block(unsigned index, unsigned blocks, int threads, size_t shared, Body body, const void* arguments)
-      : body(body), arguments(arguments), shared_memory(std::make_unique<unsigned char[]>(shared)),
-        random_(seed + index), fibers_(threads), order_(threads) {
+      : body(body), arguments(arguments), shared_memory(new unsigned char[shared]), random_(seed + index),
+        fibers_(threads), order_(threads), stacks_(new unsigned char[threads * kStack]) {
     std::fill_n(shared_memory.get(), shared, 0xff);  // not a number, until it is written
     for (int t = 0; t < threads; ++t) fibers_[t].coordinates = {{unsigned(t)}, {index}, {blocks}}, order_[t] = t;
   }
@@ -98,18 +98,13 @@ class Block {
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
   std::vector<unsigned> order_;
+  const std::unique_ptr<unsigned char[]> stacks_;
   ucontext_t scheduler_;
   void* scheduler_fake_ = nullptr;
   void* scheduler_shadow_ = nullptr;
 };
 
 Block* block = nullptr;
-
-unsigned char* stack_of(unsigned thread) {
-  static std::vector<unsigned char> stacks;
-  if (stacks.size() < 1024 * kStack) stacks.resize(1024 * kStack);
-  return stacks.data() + thread * kStack;
-}
 
 void enter() {
   ON_ADDRESS(__sanitizer_finish_switch_fiber(nullptr, &block->stack_bottom, &block->stack_size));
@@ -124,7 +119,7 @@ void Block::start() {
   for (unsigned t = 0; t < fibers_.size(); ++t) {
     Fiber& fiber = fibers_[t];
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stack_of(t);
+    fiber.context.uc_stack.ss_sp = &stacks_[t * kStack];
     fiber.context.uc_stack.ss_size = kStack;
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, enter, 0);
@@ -246,7 +241,7 @@ void run(int64_t blocks, int threads, size_t shared, Body body, const void* argu
     first_error = "invalid launch";
     return;
   }
-  std::vector<std::unique_ptr<Block>> finished;
+  std::vector<std::unique_ptr<Block>> finished;  // kept for the thread sanitizer: no two blocks may use the same memory
   for (int64_t b = 0; b < blocks && first_error.empty(); ++b) {
     finished.push_back(std::make_unique<Block>(unsigned(b), unsigned(blocks), threads, shared, body, arguments));
     block = finished.back().get();
@@ -255,6 +250,9 @@ void run(int64_t blocks, int threads, size_t shared, Body body, const void* argu
       first_error = "block " + std::to_string(thread.block.x) + ", thread " + std::to_string(thread.thread.x) + ": " +
                     block->problem;
     }
+#ifndef SIMT_THREADS
+    finished.clear();
+#endif
   }
   // Only now may the caller, and the next launch, look at what the threads wrote.
   ON_THREADS(for (const auto& one : finished) __tsan_acquire(&one->end_tag));

@@ -1,0 +1,71 @@
+"""The CUDA compiler: where it is, what it can compile for, and with which flags.
+
+Imported by setup.py and by tools/cuda_check.py, neither of which needs a CUDA build of torch.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REALS = ("f32", "f64", "f16", "bf16")  # kernels.cu is compiled for each
+FLAGS = ["-std=c++20", "-O3", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
+EVERY_ARCHITECTURE = "7.5;8.0;8.6;9.0;10.0;12.0+PTX"
+
+
+def sources() -> list[tuple[str, str, list[str]]]:
+    """What is compiled: (source, name of the object, flags)."""
+    return [
+        ("parts.cu", "parts", []),
+        *(("kernels.cu", f"cuda_{real}", [f"-DTENSUS_REAL={real}"]) for real in REALS),
+    ]
+
+
+def find() -> str | None:
+    """The path of nvcc: that of CUDA_HOME or CUDA_PATH, or the one on the PATH."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    path = Path(home, "bin", "nvcc") if home else Path(shutil.which("nvcc") or "")
+    return str(path) if path.is_file() else None
+
+
+def root(nvcc: str) -> Path:
+    """The toolkit's folder. nvcc itself must say, for what is on the PATH may be a wrapper."""
+    command = [nvcc, "--dryrun", "-x", "cu", "-c", os.devnull]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    top = re.search(r"^#\$ TOP=(.*)$", said, re.MULTILINE)
+    if top is None:
+        raise RuntimeError(f"{nvcc} --dryrun does not name its folder:\n{said}")
+    return Path(top.group(1).strip()).resolve()
+
+
+def architectures(nvcc: str, wanted: str | None = None) -> list[str]:
+    """Those of TORCH_CUDA_ARCH_LIST, or the wanted ones as far as this nvcc knows them."""
+    given = os.environ.get("TORCH_CUDA_ARCH_LIST")
+    names = re.split(r"[;, ]+", given or wanted or EVERY_ARCHITECTURE)
+    if given:
+        return [name for name in names if name]
+    listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True)
+    known = [name for name in names if f"compute_{_number(name)}" in listed.stdout.split()]
+    if not known:
+        raise RuntimeError(f"{nvcc} compiles for none of {names}: set TORCH_CUDA_ARCH_LIST")
+    return known
+
+
+def architecture_flags(names: list[str]) -> list[str]:
+    """`8.0` is code for that architecture; `8.0+PTX` is code and what later ones compile from."""
+    flags = []
+    for name in names:
+        number = _number(name)
+        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if name.endswith("+PTX"):
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return flags
+
+
+def _number(name: str) -> str:
+    number = name.removesuffix("+PTX").replace(".", "")
+    if not re.fullmatch(r"\d+[af]?", number):
+        raise ValueError(f"{name!r} is no architecture; expected something like 8.6 or 9.0+PTX")
+    return number
