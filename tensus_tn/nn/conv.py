@@ -144,9 +144,7 @@ class MetaGraphConv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values of all parameters."""
-        for module in self.modules():
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()  # type: ignore[operator]
+        reset_parts(self)
 
     def sample(
         self,
@@ -194,7 +192,14 @@ class MetaGraphConv(nn.Module):
         return self.meta_graphs(1, head)[0]
 
     def meta_graphs(self, k: int, head: int = 0) -> list[MetaGraph]:
-        """The `k` most probable meta-graphs, best first; those of a derived layer are its own."""
+        """The `k` most probable meta-graphs, best first; those of a derived layer are its own.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, ["AP", "PA"], dag=Dag.path(2))
+            >>> best, second = conv.meta_graphs(2)
+            >>> best.probability >= second.probability
+            True
+        """
         module = self.heads[head]
         if isinstance(module, FixedMetaGraphs):
             return list(module.meta_graphs[:k])
@@ -204,6 +209,11 @@ class MetaGraphConv(nn.Module):
         """The `k` meta-paths with the largest coefficients in the expected propagation.
 
         Only those whose node types join, where these are known; self-loops are no paths.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, {"PA": ("A", "P"), "AP": ("P", "A")}, dag=Dag.path(2))
+            >>> sorted(str(path) for path in conv.meta_paths(5))[:3]
+            ['A -PA-> P', 'A -PA-> P -AP-> A', 'P -AP-> A']
         """
         return best_meta_paths(self._search(head).tensor, k, self.schema.edge_types)
 
@@ -212,6 +222,11 @@ class MetaGraphConv(nn.Module):
 
         The shares of several are learned further. Call `reset_parameters` on the result to train
         its weights from scratch, as DiffMG does.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, ["AP", "PA"], dag=Dag.path(2)).derive(3)
+            >>> [tuple(p.shape) for p in conv.arch_parameters()]  # of the mixture
+            [(3,)]
         """
         return self.fix(*(self.meta_graphs(k, head) for head in range(len(self.heads))))
 
@@ -220,17 +235,17 @@ class MetaGraphConv(nn.Module):
 
         Args:
             meta_graphs: For each head, or once for all, one meta-graph or several to mix.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, ["AP", "PA"])
+            >>> print(conv.fix(MetaGraph(Dag.path(2), {(0, 1): "PA", (1, 2): "AP"})).meta_graph())
+            -PA-> -AP->
         """
         if len(meta_graphs) not in (1, len(self.heads)):
             raise ValueError(f"{len(self.heads)} heads, but meta-graphs for {len(meta_graphs)}")
         several = [[m] if isinstance(m, MetaGraph) else m for m in meta_graphs]
         each = several * (len(self.heads) // len(several))
-        conv = copy.copy(self)
-        conv._modules = {
-            name: None if module is None else copy.deepcopy(module)
-            for name, module in self._modules.items()
-            if name != "heads"
-        }
+        conv = copy.deepcopy(self)
         conv.heads = nn.ModuleList(FixedMetaGraphs(m, self.schema.relations) for m in each)
         first = next(self.parameters())
         return conv.to(device=first.device, dtype=first.dtype).train(self.training)
@@ -361,3 +376,10 @@ class MetaGraphConv(nn.Module):
     def extra_repr(self) -> str:
         """What ``repr`` shows before the parts."""
         return f"{self.in_channels}, {self.out_channels}, heads={len(self.heads)}"
+
+
+def reset_parts(module: nn.Module) -> None:
+    """Draw new initial values of the parameters of all parts of a module."""
+    for part in module.modules():
+        if part is not module and hasattr(part, "reset_parameters"):
+            part.reset_parameters()  # type: ignore[operator]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,7 +166,13 @@ class MetaGraph:
         return count_instances(graph, self.dag, self.relations, max_rows)
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """Draw the links with their relations and weights; needs matplotlib."""
+        """Draw the links with their relations and weights; needs matplotlib.
+
+        Example:
+            >>> axes = MetaGraph(Dag.path(1), {(0, 1): "PA"}).draw()
+            >>> [text.get_text() for text in axes.texts]
+            ['PA', '0', '1']
+        """
         labels = {
             edge: self.relations[edge] + (f" {self.weights[edge]:.2f}" if self.weights else "")
             for edge in self._require_links()
@@ -209,7 +216,12 @@ class MetaGraph:
         return "\n".join(["digraph {", "  rankdir=LR", *lines, "}"])
 
     def to_json(self) -> str:
-        """All of it as JSON; the DAG's nodes must be strings or integers."""
+        """All of it as JSON; the DAG's nodes must be strings or integers.
+
+        Example:
+            >>> MetaGraph(Dag.path(1), {(0, 1): "PA"}).to_json()
+            '{"links": [[0, 1, "PA", null]], "edge_types": {}, "probability": 1.0}'
+        """
         if odd := [node for node in self.dag.nodes if type(node) not in (str, int)]:
             raise TypeError(f"only nodes that are strings or integers go into JSON, not {odd[0]!r}")
         links = [
@@ -221,7 +233,11 @@ class MetaGraph:
 
     @classmethod
     def from_json(cls, text: str) -> MetaGraph:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: If it is something else.
+        """
         try:
             content = json.loads(text)
             links = [((tail, head), name, weight) for tail, head, name, weight in content["links"]]
@@ -248,6 +264,12 @@ def best_meta_graphs(
 ) -> list[MetaGraph]:
     """The `k` most probable meta-graphs of a tensor with named choices, best first."""
     best = tensor.top_k(k)
+    if not best.exact:
+        warnings.warn(
+            f"not proven to be the best meta-graphs: another may be more probable by {best.gap:.1e} "
+            "(the distribution is almost flat; see DagTensor.top_k)",
+            stacklevel=3,
+        )
     marginals = {edge: p.tolist() for edge, p in tensor.marginals().items()}
     found = []
     for index, probability in zip(best.index.tolist(), best.value.tolist(), strict=True):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensus_tn.checks import check_size
-from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm
+from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm, reset_parts
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.projection import Features, Projections, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
@@ -104,9 +104,7 @@ class MetaGraphNet(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values of all parameters."""
-        for module in self.modules():
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()  # type: ignore[operator]
+        reset_parts(self)
 
     def sample(
         self,

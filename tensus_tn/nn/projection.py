@@ -69,11 +69,19 @@ def check_node_types(x: Mapping[str, object], node_types: tuple[str, ...]) -> No
 
 
 def check_features(what: str, x: Tensor, channels: int) -> None:
-    """Check the shape of features, and that those which are input hold no NaN."""
+    """Check the shape of features, and that they are finite unless they were computed here."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{what} must be a tensor, got {type(x).__name__}")
     if x.ndim != 2 or x.shape[1] != channels:
         raise ValueError(f"{what} must have shape (nodes, {channels}), got {tuple(x.shape)}")
-    # The sum of many is NaN if one is; what requires grad was computed here and is not looked at.
-    if inspectable(x) and not x.requires_grad and bool(x.detach().sum().isnan()):
-        raise ValueError(f"{what} contain NaN or infinities of both signs")
+    if not x.is_floating_point():
+        raise TypeError(f"{what} must be floating-point numbers, got {x.dtype}")
+    if inspectable(x) and not x.requires_grad:
+        values = x if x.layout == torch.strided else _values(x)
+        # The sum of all is finite, unless one is not or the sum overflows.
+        if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
+            raise ValueError(f"{what} contain NaN or infinity")
+
+
+def _values(x: Tensor) -> Tensor:
+    return (x.coalesce() if x.layout == torch.sparse_coo else x).values()

@@ -281,6 +281,11 @@ def test_a_compiled_layer_gives_the_same(graph):
     torch.testing.assert_close(compiled(x, graph), conv(x, graph))
 
 
+def test_large_features_are_no_error(graph):
+    large = torch.full((7, 5), 1e308)  # their sum overflows
+    assert make()(large, graph).shape == (7, 4)
+
+
 def test_copies_dtypes_and_repr(graph):
     conv, x = make(), torch.randn(7, 5)
     for twin in (copy.deepcopy(conv), pickle.loads(pickle.dumps(conv))):
@@ -336,6 +341,8 @@ def test_bad_input(graph):
     broken[3, 2] = float("nan")
     for given, error, message in [
         (broken, ValueError, "NaN"),
+        (x / 0, ValueError, "infinity"),
+        (x.long(), TypeError, "floating-point"),
         (x[:, :3], ValueError, r"\(nodes, 5\), got \(7, 3\)"),
         (x[:4], ValueError, "N = 7"),
         (x[0], ValueError, "shape"),
