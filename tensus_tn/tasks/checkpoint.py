@@ -28,8 +28,6 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     try:
         with partial.open("wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
