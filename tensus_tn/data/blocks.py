@@ -39,6 +39,7 @@ def split_features(features: Any, counts: Mapping[str, int]) -> dict[str, Tensor
             f"expected features of {sum(counts.values())} nodes, got shape {matrix.shape}"
         )
     matrix = sp.csr_array(matrix).astype(np.float32)
+    matrix.check_format(full_check=True)
     return {kind: _as_tensor(matrix[ids]) for kind, ids in type_slices(counts).items()}
 
 

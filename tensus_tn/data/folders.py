@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tensus_tn._convert import type_slices
+from tensus_tn._convert import require_ids, type_slices
 from tensus_tn.data import sources
 from tensus_tn.data.blocks import block_counts, split_features
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, NodePairs, Relation
@@ -46,9 +47,10 @@ def load_gtn(
     path, types = Path(folder), Path(folder) / "node_types.npy"
     name = (name or path.resolve().name).lower()
     edges = load_arrays(sources.find(path / "edges.pkl"))
+    _check_matrices(path / "edges.pkl", edges if isinstance(edges, list) else [])
     num_nodes = edges[0].shape[0]
     known = sources.KNOWN.get(name)
-    if known is not None and sum(known.node_counts.values()) == num_nodes:
+    if known is not None and _fits(known, num_nodes, len(edges)):
         true_counts, names = known.node_counts, list(known.relations)
     else:
         known, names = None, [f"R{i}" for i in range(len(edges))]
@@ -73,6 +75,11 @@ def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
     name = (name or path.resolve().name).lower().removesuffix("_movie")
     known = sources.KNOWN.get(name)
     matrices = load_arrays(sources.find(path / "adjs_offset.pkl"))
+    matrices = matrices if isinstance(matrices, dict) and all(map(_is_number, matrices)) else {}
+    _check_matrices(path / "adjs_offset.pkl", list(matrices.values()))
+    num_nodes = next(iter(matrices.values())).shape[0]
+    if known is not None and not _fits(known, num_nodes, len(matrices)):
+        known = None
     counts = _read_counts(
         path / "node_types.npy", None if known is None else list(known.node_counts)
     )
@@ -88,11 +95,31 @@ def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
     pairs = []
     for file in ("pos_pairs_offset.npz", "neg_pairs_offset.npz"):
         with np.load(sources.find(path / file), allow_pickle=False) as arrays:
+            if not set(SPLITS) <= set(arrays):
+                raise ValueError(f"{path / file}: expected {SPLITS}, got {list(arrays)}")
             pairs.append({s: torch.from_numpy(arrays[s].astype(np.int64)) for s in SPLITS})
     user, item = (_type_of(int(node), counts) for node in pairs[0]["train"][0])
     target = NodePairs(user, item, positive=pairs[0], negative=pairs[1])
     relations = _relations(both, counts)
     return Dataset(name, counts, relations, target, symmetric=frozenset(symmetric))
+
+
+def _fits(known: sources.Source, num_nodes: int, num_relations: int) -> bool:
+    """Whether these are the files of that data set, or others under its name."""
+    return (sum(known.node_counts.values()), len(known.relations)) == (num_nodes, num_relations)
+
+
+def _is_number(key: object) -> bool:
+    return isinstance(key, str) and key.isdecimal()
+
+
+def _check_matrices(file: Path, matrices: Sequence[Any]) -> None:
+    shapes = {matrix.shape if sp.issparse(matrix) else () for matrix in matrices}
+    if len(shapes) != 1 or shapes == {()}:
+        raise ValueError(f"{file}: expected sparse matrices over the same nodes, got {shapes}")
+    (rows, columns) = shapes.pop()
+    if rows != columns:
+        raise ValueError(f"{file}: expected square matrices, got {rows} x {columns}")
 
 
 def _relations(matrices: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Relation]:
@@ -116,6 +143,7 @@ def _labels(splits: list[Any], counts: Mapping[str, int], num_nodes: int) -> Nod
                 f"{split} labels: expected (n, 2), a node and a class, got {part.shape}"
             )
         nodes.append(torch.from_numpy(part[:, 0].astype(np.int64)))
+        require_ids(f"{split} labels: node", nodes[-1], num_nodes)
         labels[nodes[-1]] = torch.from_numpy(part[:, 1].astype(np.int64))
     kind = _type_of(int(nodes[0][0]), counts)
     classes = int(labels.max()) + 1

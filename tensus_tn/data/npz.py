@@ -39,7 +39,7 @@ def load_npz(
             if "labels" in arrays:
                 return _classification(name, arrays, node_types)
             return _recommendation(name, arrays)
-    except (KeyError, zipfile.BadZipFile) as error:
+    except (KeyError, IndexError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a data set in our format: {error}") from error
 
 

@@ -112,6 +112,12 @@ def _spec(
     data: Dataset, x: Mapping[str, Tensor], targets: list[str], num_classes: int | None
 ) -> ModelSpec:
     in_channels = {kind: features.shape[1] for kind, features in x.items()}
+    for target in targets:
+        if all(destination != target for _, destination in data.metadata.values()):
+            raise ValueError(
+                f"no relation of {data.name!r} ends in {target!r}: the last state of a meta-graph "
+                f"could only be a copy; relations are {data.metadata}"
+            )
     return ModelSpec(
         in_channels=in_channels, metadata=data.metadata, targets=targets, num_classes=num_classes
     )

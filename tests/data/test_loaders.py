@@ -1,10 +1,11 @@
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from originals import FEATURES, NODE_TYPE, PA, PC, write_diffmg, write_gtn, write_herec
+from originals import FEATURES, NODE_TYPE, PA, PC, matrix, write_diffmg, write_gtn, write_herec
 
 from tensus_tn.data import load, load_diffmg, load_gtn, load_herec, load_npz, sources
 from tensus_tn.data.recommendation import split_pairs
@@ -89,6 +90,38 @@ def test_diffmg_recommendation(tmp_path):
     (tmp_path / "mine" / "neg_pairs_offset.npz").unlink()
     with pytest.raises(FileNotFoundError, match="neg_pairs_offset"):
         load_diffmg(tmp_path / "mine")
+
+
+def write_pickle(path, value):
+    path.write_bytes(pickle.dumps(value))
+
+
+def test_bad_folders_are_refused(tmp_path):
+    folder = write_gtn(tmp_path)
+    labels = [[[0, 1]], [[1, 0]], [[8, 1]]]
+    write_pickle(folder / "labels.pkl", labels)
+    with pytest.raises(ValueError, match="test labels: node 8 is out of range"):
+        load(folder)
+    write_pickle(folder / "labels.pkl", [[[0, 1]], [], [[2, 1]]])
+    with pytest.raises(ValueError, match="val labels"):
+        load(folder)
+    write_pickle(folder / "node_features.pkl", FEATURES[:5])
+    with pytest.raises(ValueError, match="features of 8 nodes"):
+        load(folder)
+    for wrong in ([], {"a": matrix(PA)}, [np.eye(8)], [matrix(PA), matrix(PA)[:7]]):
+        write_pickle(folder / "edges.pkl", wrong)
+        with pytest.raises(ValueError, match=r"edges\.pkl: expected sparse matrices"):
+            load(folder)
+    write_pickle(folder / "edges.pkl", [matrix(PA)[:7]])
+    with pytest.raises(ValueError, match="square"):
+        load(folder)
+    folder = write_diffmg(tmp_path / "rec")
+    np.savez(folder / "pos_pairs_offset.npz", train=np.array([[0, 4]]))
+    with pytest.raises(ValueError, match="pos_pairs_offset"):
+        load(folder)
+    write_pickle(folder / "adjs_offset.pkl", {"simdd": matrix(PA)})
+    with pytest.raises(ValueError, match="adjs_offset"):
+        load(folder)
 
 
 def ratings(num_users=12, num_items=10, num=60):

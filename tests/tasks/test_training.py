@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,13 @@ def test_tasks_refuse_data_of_the_other_kind(task):
         LinkPrediction(planted(num_nodes=8))
     with pytest.raises(TypeError, match="needs labels"):
         NodeClassification(small_links())
+
+
+def test_a_target_that_no_relation_ends_in_is_refused():
+    data = planted(num_nodes=8)
+    relations = {name: data.relations[name] for name in "AC"}
+    with pytest.raises(ValueError, match="no relation of 'planted' ends in 't'"):
+        make_task(replace(data, relations=relations))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(task):
