@@ -114,10 +114,10 @@ def _is_number(key: object) -> bool:
 
 
 def _check_matrices(file: Path, matrices: Sequence[Any]) -> None:
-    shapes = {matrix.shape if sp.issparse(matrix) else () for matrix in matrices}
+    shapes: set[tuple[int, ...]] = {m.shape if sp.issparse(m) else () for m in matrices}
     if len(shapes) != 1 or shapes == {()}:
         raise ValueError(f"{file}: expected sparse matrices over the same nodes, got {shapes}")
-    (rows, columns) = shapes.pop()
+    rows, columns = shapes.pop()
     if rows != columns:
         raise ValueError(f"{file}: expected square matrices, got {rows} x {columns}")
 
