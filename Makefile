@@ -11,10 +11,10 @@ ENV    := $(VENV)/.env-ready
 BUILD  := $(VENV)/.build-ready
 SOURCE := setup.py $(shell find csrc -type f)
 
-.PHONY: help demo test lint check bench clean
+.PHONY: help demo test lint check bench cuda-check clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(BUILD)  ## set up, build, and run the embedded example
 	@echo "== Running the example"
@@ -36,6 +36,9 @@ bench: $(BUILD)  ## install the peers and print the benchmark tables
 	$(BIN)/pip install --quiet -e ".[bench]" --no-build-isolation
 	$(BIN)/python -m benchmarks.tensor
 	$(BIN)/python -m benchmarks.propagate
+
+cuda-check:  ## compile the CUDA kernels for every architecture; registers and occupancy (needs nvcc)
+	$(PYTHON) tools/cuda_check.py
 
 $(ENV): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=...")'

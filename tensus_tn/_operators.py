@@ -1,7 +1,8 @@
 """The operators `tensus_tn::propagate` and `tensus_tn::propagate_backward`, completed for torch.
 
-The extension defines their schemas and CPU kernels. Here they get a plain PyTorch implementation
-for other devices (and for the CPU where the extension is absent), shapes for tracing, derivatives.
+The extension defines their schemas and kernels, for the CPU and, where it was built with nvcc, for
+CUDA. Here they get a plain PyTorch implementation for whatever has no kernel, shapes for tracing,
+and derivatives.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
 
     Args:
         graph: `C` relations over `N` nodes.
-        h: Features (N, P, F) in float32, float64 or bfloat16; sums are float32 (float64 for
-            float64).
+        h: Features (N, P, F) in float32, float64, bfloat16 or, on a GPU, float16; sums are
+            float32 (float64 for float64).
         w: Weights (C, P, Q), used in the type of the sums.
 
     Returns:
@@ -151,8 +151,10 @@ def _check_features(graph: RelationGraph, h: Tensor, shape: str) -> None:
         raise ValueError(
             f"h must have shape {shape} with N = {graph.num_nodes}, got {tuple(h.shape)}"
         )
-    if h.dtype not in _DTYPES:
-        raise TypeError(f"h must be float32, float64 or bfloat16, got {h.dtype}")
+    if h.dtype not in _DTYPES and not (h.dtype == torch.float16 and h.device.type != "cpu"):
+        raise TypeError(
+            f"h must be float32, float64 or bfloat16 (or float16 on a GPU), got {h.dtype}"
+        )
     if h.device != graph.device:
         raise ValueError(f"h is on {h.device}, the graph is on {graph.device}")
 

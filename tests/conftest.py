@@ -4,6 +4,10 @@ import pytest
 import torch
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cuda: needs a GPU and the CUDA kernels")
+
+
 @pytest.fixture
 def tensorly():
     """TensorLy on torch; its backend is global, so it is put back afterwards."""

@@ -615,7 +615,7 @@ def test_errors_name_the_culprit():
         (torch.randn(6, 2, 3), ValueError, r"N = 5, got \(6, 2, 3\)"),
         (torch.randn(5, 3), ValueError, r"shape \(N, P, F\)"),
         (torch.randn(5, 0, 3), ValueError, r"got \(5, 0, 3\)"),
-        (h.half(), TypeError, "float32, float64 or bfloat16, got torch.float16"),
+        (h.half(), TypeError, "float32, float64 or bfloat16 .* got torch.float16"),
         (h.long(), TypeError, "got torch.int64"),
         (h.numpy(), TypeError, "must be a tensor, got ndarray"),
         (h.to("meta"), ValueError, "h is on meta, the graph is on cpu"),

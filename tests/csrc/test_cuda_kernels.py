@@ -8,71 +8,22 @@ The same runs under sanitizers, in child processes. That every checker can fail 
 that are planted into copies of the kernels.
 """
 
-import importlib.util
 import itertools
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 
 import numpy as np
 import pytest
-from building import COMPILER, CSRC, HERE, build, needs_compiler
+from building import COMPILER, CSRC, HERE
 from hypothesis import given
 from hypothesis import strategies as st
-from test_kernels import PYTHON_HEADERS, Case, cases, kernel_test, pybind11
+from simt_build import REALS, needs_simt
+from test_kernels import Case, cases, kernel_test
 
-pytestmark = [
-    needs_compiler,
-    pytest.mark.skipif(not (PYTHON_HEADERS / "Python.h").exists(), reason="no Python.h"),
-]
-
-REALS = ("f32", "f64", "f16", "bf16")
-SHARED = ["-fPIC", "-fvisibility=hidden"]
-KERNELS = [
-    *("-xc++", "-Wno-unknown-pragmas", f"-I{HERE / 'simt'}"),
-    *("-DTENSUS_SPLIT=8", "-DTENSUS_SHARED_BYTES=3072"),
-]
-NAME = "simt_bindings" + sysconfig.get_config_var("EXT_SUFFIX")
-
-
-@pytest.fixture(scope="session")
-def build_module(tmp_path_factory):
-    """Builds the kernels, of csrc or of a copy, with flags for them and for the scheduler."""
-    target = tmp_path_factory.mktemp("simt") / "bindings.o"
-    headers = [f"-I{path}" for path in (pybind11.get_include(), PYTHON_HEADERS)]
-    source = HERE / "simt/bindings.cpp"
-    build(target, [("compiled", source, [*SHARED, *headers])], ["-r", "-nostdlib"])
-
-    def build_one(name, reals=REALS, csrc=CSRC, flags=(), scheduler=()):
-        module = tmp_path_factory.mktemp(name) / NAME
-        kernels = [*SHARED, *KERNELS, *flags]
-        jobs = [
-            ("simt", HERE / "simt/simt.cpp", [*SHARED, *scheduler]),
-            ("parts", csrc / "cuda/parts.cu", kernels),
-            *(
-                (real, csrc / "cuda/kernels.cu", [*kernels, f"-DTENSUS_REAL={real}"])
-                for real in reals
-            ),
-        ]
-        build(module, jobs, ["-shared", *flags, target])
-        return module
-
-    return build_one
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location("simt_bindings", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def simt(build_module):
-    return load(build_module("plain"))
+pytestmark = needs_simt
 
 
 # ---------------------------------------------------------------------------- the formulas
@@ -194,7 +145,7 @@ needs_preload = pytest.mark.skipif(
 
 def run_child(module, preload=None, reals=("f32",), seed=1):
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(HERE)!r}]\n"
-               "from test_cuda_kernels import load, run_every_kernel\n"
+               "from simt_build import load\nfrom test_cuda_kernels import run_every_kernel\n"
                f"run_every_kernel(load({str(module)!r}), {reals!r}, {seed})"]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if preload:
@@ -211,7 +162,7 @@ def run_child(module, preload=None, reals=("f32",), seed=1):
 @pytest.mark.parametrize("sanitizer", list(SANITIZED))
 def test_every_kernel_under_sanitizers(build_module, sanitizer):
     flags, scheduler, preload = SANITIZED[sanitizer]
-    run = run_child(build_module(sanitizer, REALS, CSRC, flags, scheduler), preload, REALS)
+    run = run_child(build_module(REALS, CSRC, flags, scheduler), preload, REALS)
     assert run.stdout == "all fine\n", run.stdout[-2000:] + run.stderr[-4000:]
 
 
@@ -222,10 +173,11 @@ PLANTED = {  # a file, what is right there and what is wrong instead, who sees i
     "missing barrier": ("gather_mix.h", BARRIER, "", "thread", "data race"),
     "divergent barrier": (
         "gather_mix.h", BARRIER, "  if (threadIdx.x < 64) __syncthreads();\n",
-        None, "is at the barrier"),
-    "barrier not reached by all": (
-        "gather_mix.h", "    __syncthreads();\n", "    if (threadIdx.x == 0) return;\n    __syncthreads();\n",
         None, "has ended without the barrier"),
+    "two barriers at once": (
+        "gather_mix.h", "    __syncthreads();\n",
+        "    if (threadIdx.x == 0) __syncthreads(); else\n    __syncthreads();\n",
+        None, "is at the barrier"),
     "one beyond shared memory": (
         "pass.h", "k < pass.packed", "k <= pass.packed", "address", "heap-buffer-overflow"),
     "one beyond global memory": (
@@ -251,7 +203,7 @@ def test_planted_bug_is_seen(build_module, tmp_path, bug):
     assert right in text, "the place of the bug has changed"
     file.write_text(text.replace(right, wrong, 1))
     flags, scheduler, preload = SANITIZED[sanitizer] if sanitizer else (["-O0"], [], None)
-    module = build_module("planted", ("f32",), tmp_path / "csrc", flags, scheduler)
+    module = build_module(("f32",), tmp_path / "csrc", flags, scheduler)
     run = run_child(module, preload)
     assert run.returncode != 0, run.stdout
     assert report in run.stderr, run.stderr[-4000:]

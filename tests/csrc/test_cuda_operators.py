@@ -1,0 +1,132 @@
+"""The operators for CUDA tensors, built to take CPU tensors upon the kernels of simt_build.py.
+
+They are compared with the operators for the CPU. A GPU is needed only to run them as they are:
+see tests/test_propagate_cuda.py.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from building import CSRC, build
+from simt_build import REALS, SHARED, needs_simt
+from torch.utils import cpp_extension
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tensus_tn import Dag, RelationGraph, _operators, propagate_dag
+
+pytestmark = needs_simt
+
+
+class OnSimt(TorchDispatchMode):
+    """Within it the operators of tensus_tn are those for CUDA tensors, on the CPU."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "tensus_tn":
+            func = getattr(torch.ops.tensus_simt, func._opname).default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(scope="session")
+def on_simt(simt, tmp_path_factory):
+    target = tmp_path_factory.mktemp("operators") / "libtensus_simt.so"
+    flags = [f"-isystem{path}" for path in cpp_extension.include_paths()]
+    flags += ["-DTORCH_TARGET_VERSION=0x020d000000000000", "-DTENSUS_SIMT", "-O0"]
+    kernels = [Path(simt.__file__).with_name(f"{name}.o") for name in ("simt", "parts", *REALS)]
+    links = [*(f"-L{path}" for path in cpp_extension.library_paths()), "-ltorch_cpu", "-ltorch"]
+    source = CSRC / "ops_cuda.cpp"
+    build(target, [("ops", source, [*SHARED, *flags])], ["-shared", *kernels, *links])
+    library = torch.library.Library("tensus_simt", "DEF")
+    for name, schema in _operators.SCHEMAS.items():
+        library.define(name + schema)
+    torch.ops.load_library(target)
+    yield OnSimt
+    library._destroy()
+
+
+def random_problem(dtype, features, seed=0):
+    """A DAG over a graph with a hub, self-loops of special weights, and learned values."""
+    rng = np.random.default_rng(seed)
+    matrices = {}
+    for i in range(3):
+        row, col = rng.integers(0, 12, (2, 40))
+        row[: 20 * (i == 0)] = 5
+        matrices[f"r{i}"] = sp.csr_array((np.ones(40), (row, col)), shape=(12, 12))
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    graph = RelationGraph.from_scipy(
+        matrices, normalize="row", self_loops=True, identity=True, zero=True, dtype=sums
+    )
+    values = graph.values().clone().requires_grad_()
+    dag, rank = Dag.complete(3), [2, 1, 3, 2]
+    h = torch.randn(12, 2, features, dtype=sums).to(dtype).requires_grad_()
+    weights = {
+        (j, k): torch.randn(5, rank[j], rank[k], dtype=sums).requires_grad_() for j, k in dag.edges
+    }
+    return graph.with_values(values), dag, h, weights, values
+
+
+def run_problem(graph, dag, h, weights, values):
+    states = propagate_dag(graph, dag, h, weights, return_states=True)
+    used = [states[1], states[3]]
+    generator = torch.Generator().manual_seed(1)
+    grads = [torch.randn(s.shape, generator=generator).to(s) for s in used]
+    needed = [h, values, *weights.values()]
+    return [*states.values(), *torch.autograd.grad(used, needed, grads, retain_graph=True)]
+
+
+TOLERANCE = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.bfloat16: 2e-2,
+    torch.float16: 3e-3,
+}
+
+
+@pytest.mark.parametrize("features", [8, 5])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_operators(on_simt, monkeypatch, dtype, features):
+    if dtype == torch.float16:  # not taken on the CPU, so compared with the sums themselves
+        module = sys.modules["tensus_tn.propagate"]
+        monkeypatch.setattr(module, "_DTYPES", (torch.float16, torch.float32))
+    problem = random_problem(dtype, features)
+    with on_simt():
+        got = run_problem(*problem)
+    if dtype == torch.float16:
+        graph, dag, h, weights, values = problem
+        problem = graph, dag, h.detach().float().requires_grad_(), weights, values
+    for a, b in zip(got, run_problem(*problem), strict=True):
+        error = (a.double() - b.double()).abs().max()
+        assert error <= TOLERANCE[dtype] * b.abs().max()
+
+
+def test_operators_refuse_what_does_not_fit(on_simt):
+    graph, _, h, _, _ = random_problem(torch.float32, 8)
+    f, b = graph.forward, graph.backward
+    right = {
+        "h": h.detach(), "w": torch.ones(5 * 2 * 3), "edge_val": f.edge_val.detach(),
+        "seg_val": None, "back_edge_val": None, "back_seg_val": None, "loop": graph.loop,
+        "seg_loop": f.seg_loop, "forward": [f.row_ptr, f.seg_rel, f.seg_ptr, f.col],
+        "backward": [b.row_ptr, b.seg_rel, b.seg_ptr, b.col, b.edge_perm],
+        "ranks": [2, 3], "tails": [0], "heads": [1],
+    }  # fmt: skip
+    op = torch.ops.tensus_simt.propagate
+    assert op(*right.values())[0].shape == (12, 3, 8)
+    for name, wrong, text in [
+        ("h", h.detach()[0], r"shape \(N, P, F\)"),
+        ("h", h.detach().long(), "h must be float32"),
+        ("h", torch.ones(12, 3, 8), "h must have rank 2, got 3"),
+        ("w", torch.ones(31), "w must hold a multiple of 6"),
+        ("w", torch.ones(30).double(), "w must be a contiguous vector of the expected type"),
+        ("edge_val", torch.ones(3), "edge_val must have"),
+        ("loop", torch.ones(4), "loop must have 5 entries, got 4"),
+        ("loop", None, "seg_loop needs loop"),
+        ("forward", right["forward"][:3], "forward must hold"),
+        ("forward", [f.row_ptr[:-1], *right["forward"][1:]], "row_ptr must have 13 entries"),
+        ("forward", [f.row_ptr.float(), *right["forward"][1:]], "int32 or int64"),
+        ("heads", [0], "does not lead onwards"),
+    ]:
+        with pytest.raises(RuntimeError, match=text):
+            op(*{**right, name: wrong}.values())
