@@ -3,5 +3,14 @@
 from tensus_tn.nn.conv import MetaGraphConv
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
 from tensus_tn.nn.net import MetaGraphNet, TwoTowers
+from tensus_tn.nn.search import Draw, MetaGraphSearch
 
-__all__ = ["MetaGraph", "MetaGraphConv", "MetaGraphNet", "MetaPath", "TwoTowers"]
+__all__ = [
+    "Draw",
+    "MetaGraph",
+    "MetaGraphConv",
+    "MetaGraphNet",
+    "MetaGraphSearch",
+    "MetaPath",
+    "TwoTowers",
+]

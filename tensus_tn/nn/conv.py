@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, Literal, cast, overload
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from tensus_tn.nn.fixed import FixedMetaGraphs
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath, best_meta_graphs, best_meta_paths
 from tensus_tn.nn.projection import Features, Projections, check_features, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
-from tensus_tn.nn.search import Draw, MetaGraphSearch
+from tensus_tn.nn.search import Draw, MetaGraphSearch, check_sampling
 from tensus_tn.relations import RelationGraph
 from tensus_tn.structure import Rank, Ties
 from tensus_tn.tensor import DagTensor
@@ -53,7 +53,7 @@ class MetaGraphConv(nn.Module):
         ties: `"node"` is TENSUS, `"global"` is CP.
         choices: The names of the relations that links may choose, where they differ from those of
             DiffMG's search space (see :meth:`Schema.choices`).
-        dropout: On the input.
+        dropout: On the input, unless it is sparse or ids.
         norm: Makes the normalisation of the output, called with ``out_channels``: `nn.LayerNorm`.
         activation: After it, for example `F.gelu`.
         bias: Whether the affine map has one.
@@ -168,16 +168,12 @@ class MetaGraphConv(nn.Module):
             >>> conv.sample(epsilon=0.3)[0].choice.keys()
             dict_keys([(0, 1), (1, 2)])
         """
-        if not (epsilon is None or 0 <= epsilon <= 1) or not temperature > 0:
-            raise ValueError(
-                "epsilon must be in [0, 1] and temperature positive, got "
-                f"epsilon={epsilon}, temperature={temperature}"
-            )
-        how = "gumbel" if epsilon is None else "best"
+        check_sampling(epsilon, temperature)
+        how: Literal["best", "uniform", "gumbel"] = "gumbel" if epsilon is None else "best"
         if epsilon is not None and float(torch.rand((), generator=generator)) < epsilon:
             how = "uniform"
         return [
-            self._search(k).sample(how, temperature=temperature, generator=generator)  # type: ignore[arg-type]
+            self._search(k).sample(how, temperature=temperature, generator=generator)
             for k in range(len(self.heads))
         ]
 
@@ -324,16 +320,11 @@ class MetaGraphConv(nn.Module):
         if not kinds:
             raise ValueError("give metadata as (node_types, edge_types) for features by node type")
         check_node_types(x, kinds)
-        sizes = {kind: len(x[kind]) for kind in kinds}
-        if not isinstance(graph, RelationGraph):
-            graph = self.relation_graph(graph, sizes)
-        self._check_graph(graph)
-        if dict(graph.node_counts) != sizes:
-            raise ValueError(
-                f"features of {sizes} nodes, but the graph has {dict(graph.node_counts)}"
-            )
+        graph = self.graph_of(x, graph)
         x = {
-            kind: F.dropout(h, self.dropout, self.training) if h.is_floating_point() else h
+            kind: F.dropout(h, self.dropout, self.training)
+            if h.is_floating_point() and h.layout == torch.strided
+            else h
             for kind, h in x.items()
         }
         if isinstance(self.lin, Projections):
@@ -344,6 +335,20 @@ class MetaGraphConv(nn.Module):
             h = self.lin(torch.cat([x[kind] for kind in kinds]))
         y = self._propagate(h, graph, draw)
         return {kind: y[rows] for kind, rows in graph.node_types.items()}
+
+    def graph_of(self, x: Features, graph: Any) -> RelationGraph:
+        """The graph as a `RelationGraph`, converted where it is none, over the nodes of `x`."""
+        for kind, h in x.items():
+            if not isinstance(h, Tensor):
+                raise TypeError(f"features of {kind!r} must be a tensor, got {type(h).__name__}")
+        sizes = {kind: len(h) for kind, h in x.items()}
+        known = isinstance(graph, RelationGraph)
+        converted: RelationGraph = graph if known else self.relation_graph(graph, sizes)
+        self._check_graph(converted)
+        counts = dict(converted.node_counts)
+        if self.schema.node_types and counts != sizes:
+            raise ValueError(f"features of {sizes} nodes, but the graph has {counts}")
+        return converted
 
     def _propagate(self, h: Tensor, graph: RelationGraph, draw: Sequence[Draw] | None) -> Tensor:
         arguments = [(part, graph) for part in h.chunk(len(self.heads), dim=-1)]

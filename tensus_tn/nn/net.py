@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tensus_tn._convert import require_ids
 from tensus_tn.checks import check_size
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm, reset_parts
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.projection import Features, Projections, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
-from tensus_tn.nn.search import Draw
-from tensus_tn.relations import RelationGraph
+from tensus_tn.nn.search import Draw, check_sampling
 
 #: One draw for each head of each layer.
 Draws = Sequence[Sequence[Draw]]
@@ -42,6 +42,7 @@ class MetaGraphNet(nn.Module):
         options: Further ones of `MetaGraphConv`: dag, rank, ties, heads, choices and so on.
 
     Example:
+        >>> from tensus_tn import RelationGraph
         >>> edges = {("a", "to", "b"): torch.tensor([[0, 1], [0, 0]])}
         >>> g = RelationGraph.from_edge_index(edges, {"a": 2, "b": 1}, identity=True, zero=True)
         >>> net = MetaGraphNet({"a": 3, "b": 5}, 8, 2, (["a", "b"], list(edges)), target="b")
@@ -117,6 +118,7 @@ class MetaGraphNet(nn.Module):
 
         The arguments are those of :meth:`MetaGraphConv.sample`; the coin for epsilon is tossed once.
         """
+        check_sampling(epsilon, temperature)
         if epsilon is not None:
             epsilon = float(torch.rand((), generator=generator) < epsilon)
         return [
@@ -125,7 +127,7 @@ class MetaGraphNet(nn.Module):
         ]
 
     def meta_graph(self, layer: int = 0) -> MetaGraph:
-        """The most probable meta-graph of a layer."""
+        """The most probable meta-graph of a layer (of its first head)."""
         return self.layers[layer].meta_graph()
 
     def derive(self, k: int = 1) -> MetaGraphNet:
@@ -160,12 +162,11 @@ class MetaGraphNet(nn.Module):
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
         """
+        check_node_types(x, self.project.node_types)
+        graph = self.layers[0].graph_of(x, graph)
         parts = self.project(x)
         h: Tensor = torch.cat(parts)
         h = h if self.input_activation is None else self.input_activation(h)
-        if not isinstance(graph, RelationGraph):
-            sizes = {kind: len(x[kind]) for kind in self.project.node_types}
-            graph = self.layers[0].relation_graph(graph, sizes)
         for k, conv in enumerate(self.layers):
             h = conv(h, graph, draw=None if draw is None else draw[k])
         rows = h.split([len(part) for part in parts])
@@ -181,6 +182,7 @@ class TwoTowers(nn.Module):
         target: That of the second ones.
 
     Example:
+        >>> from tensus_tn import RelationGraph
         >>> edges = {("u", "buys", "i"): torch.tensor([[0, 1], [0, 0]])}
         >>> g = RelationGraph.from_edge_index(edges, {"u": 2, "i": 1}, identity=True, zero=True)
         >>> nets = [MetaGraphNet({"u": 2, "i": 1}, 8, None, (["u", "i"], list(edges)), t) for t in "ui"]
@@ -202,11 +204,16 @@ class TwoTowers(nn.Module):
         return self.source.weight_parameters() + self.target.weight_parameters()
 
     def sample(
-        self, *, epsilon: float | None = None, generator: torch.Generator | None = None
+        self,
+        *,
+        epsilon: float | None = None,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
     ) -> tuple[Draws, Draws]:
         """A draw of either network, with a coin of its own."""
         source, target = (
-            net.sample(epsilon=epsilon, generator=generator) for net in (self.source, self.target)
+            net.sample(epsilon=epsilon, temperature=temperature, generator=generator)
+            for net in (self.source, self.target)
         )
         return source, target
 
@@ -225,4 +232,8 @@ class TwoTowers(nn.Module):
         """Scores (B,) of `pairs` (2, B): ids within the two node types, source first."""
         source: Tensor = self.source(x, graph, draw=draw[0])
         target: Tensor = self.target(x, graph, draw=draw[1])
+        if pairs.ndim != 2 or len(pairs) != 2:
+            raise ValueError(f"pairs must have shape (2, B), got {tuple(pairs.shape)}")
+        require_ids("source node", pairs[0], len(source))
+        require_ids("target node", pairs[1], len(target))
         return (source[pairs[0]] * target[pairs[1]]).sum(-1)

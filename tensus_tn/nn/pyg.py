@@ -16,7 +16,7 @@ from tensus_tn.relations import RelationGraph
 
 def is_hetero_data(data: Any) -> bool:
     """Whether this looks like a `HeteroData`, or a batch of it."""
-    return hasattr(data, "edge_index_dict") and hasattr(data, "metadata")
+    return hasattr(data, "metadata") and hasattr(data, "edge_types")
 
 
 def from_hetero_data(data: Any, schema: Schema, **options: Any) -> RelationGraph:

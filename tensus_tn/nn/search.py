@@ -52,6 +52,16 @@ class MetaGraphSearch(nn.Module):
         rank: Of the inner states.
         ties: `"node"`: a rank index for each state (TENSUS); `"global"`: one for all (CP).
         init_scale: The standard deviation of the initial logits.
+
+    Example:
+        >>> dag, relations = Dag.path(2), ("A", "identity")
+        >>> graph = RelationGraph.from_edge_index({"A": torch.tensor([[0], [1]])}, 3, identity=True)
+        >>> search = MetaGraphSearch(dag, dict.fromkeys(dag.edges, relations), relations, rank=2)
+        >>> search(torch.randn(3, 4), graph).shape
+        torch.Size([3, 4])
+        >>> cores = {edge: torch.stack([core] * 5) for edge, core in search.tensor.cores().items()}
+        >>> search.per_query(torch.randn(3, 4), graph, cores).shape  # another tensor for each query
+        torch.Size([5, 3, 4])
     """
 
     index: Tensor
@@ -120,9 +130,10 @@ class MetaGraphSearch(nn.Module):
         if how == "best":
             return Draw({edge: int(log.argmax()) for edge, log in logs.items()}, ranks)
         noise = {
-            edge: -torch.empty_like(log).exponential_(generator=generator).log()
+            edge: -torch.empty_like(log, device="cpu").exponential_(generator=generator).log()
             for edge, log in logs.items()
         }
+        noise = {edge: values.to(logs[edge].device) for edge, values in noise.items()}
         choice = {edge: int((log + noise[edge]).argmax()) for edge, log in logs.items()}
         return Draw(choice, ranks, noise, temperature)
 
@@ -174,6 +185,14 @@ class MetaGraphSearch(nn.Module):
             for q, x in enumerate(states)
         )
         return torch.stack([row.squeeze(1) for row in rows])
+
+
+def check_sampling(epsilon: float | None, temperature: float) -> None:
+    """Check how draws are to be made, as `MetaGraphConv.sample` describes it."""
+    if epsilon is not None and not 0 <= epsilon <= 1:
+        raise ValueError(f"epsilon must be in [0, 1], got {epsilon}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
 
 
 def _check_choices(

@@ -176,3 +176,18 @@ def test_bad_input(graph, x):
         make(num_layers=0)
     with pytest.raises(ValueError, match="layers"):
         net.fix(DIFFMG, DIFFMG)
+    with pytest.raises(ValueError, match="epsilon"):
+        net.sample(epsilon=2.0)
+    with pytest.raises(TypeError, match="features of 'C'"):
+        net({**x, "C": None}, graph)
+
+
+def test_bad_pairs(graph, x):
+    towers = TwoTowers(*(MetaGraphNet(SIZES, 8, None, TYPES, kind) for kind in ("A", "P")))
+    for pairs, message in [
+        (torch.tensor([[0], [6]]), "target node 6 is out of range, there are 6"),
+        (torch.tensor([[-1], [0]]), "source node -1"),
+        (torch.tensor([0, 1]), r"\(2, B\), got \(2,\)"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            towers(x, graph, pairs)

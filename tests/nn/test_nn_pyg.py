@@ -57,6 +57,8 @@ def test_a_network_takes_the_same_forms(data):
     assert expected.shape == (9, 3)
     for form in (data.edge_index_dict, data):
         torch.testing.assert_close(net(data.x_dict, form), expected)
+    with pytest.raises(ValueError, match="'paper': 3"):
+        net({**data.x_dict, "paper": data["paper"].x[:3]}, graph)
     with pytest.raises(ValueError, match="features of the node types"):
         MetaGraphNet({"paper": 5}, 8, 3, data.metadata(), "paper")
 
@@ -154,6 +156,7 @@ def test_bad_input(data):
         ({**x, "paper": x["paper"][:, :2]}, edges, ValueError, r"\(nodes, 5\), got \(9, 2\)"),
         ({**x, "paper": x["paper"] / 0}, edges, ValueError, "NaN"),
         ({**x, "paper": x["paper"][:3]}, conv.relation_graph(data), ValueError, "'paper': 3"),
+        ({**x, "paper": None}, edges, TypeError, "features of 'paper'"),
         (x, None, TypeError, "NoneType"),
     ]:
         with pytest.raises(error, match=message):
