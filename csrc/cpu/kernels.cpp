@@ -200,76 +200,105 @@ TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* 
   else gather<T, I, false>(x, width, g.col + begin, nullptr, count, readable, scale, out);
 }
 
-// Some blocks of `rank` rows of F sums, and the matrix that each is to be multiplied with: entry (r, c) of
-// matrix[b] is matrix[b][r * row + c * column].
-template <class A> struct Panel {
-  const A* const* block;
-  const A* const* matrix;
-  int64_t count, rank, row, column;
-};
+// Calls with_rank<R>(): loops over a rank of 1 or 2 are unrolled. R = 0 stands for all others, whose own work is enough
+// to hide what the loops cost.
+template <class WithRank> auto for_rank(int64_t rank, const WithRank& with_rank) {
+  switch (rank) {
+    case 1: return with_rank.template operator()<1>();
+    case 2: return with_rank.template operator()<2>();
+    default: return with_rank.template operator()<0>();
+  }
+}
 
-// out[c, f] (+)= sum over blocks b and their rows r of matrix[b](r, c) * block[b][r, f], in tiles of K columns.
-template <int K, class O, class A>
-TENSUS_INLINE void mix_columns(const Panel<A>& panel, int64_t column, int64_t features, O* out, bool accumulate) {
+// out[c, f] (+)= sum over blocks b and rows r of matrix[b](r, c) * block[b][r, f], for the K columns from `column`.
+template <int R, int K, class O, class A>
+TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, int64_t count, int64_t rows,
+                               int64_t columns, int64_t column, int64_t features, O* out, bool accumulate) {
   for_tiles<A, 8 / K>(features, [&]<int V, int L>(int64_t f) TENSUS_FORCE {
     Pack<A, L> sum[K][V] = {};
-    for (int64_t b = 0; b < panel.count; ++b) {
-      const A* x = panel.block[b] + f;
-      const A* w = panel.matrix[b] + column * panel.column;
-      for (int64_t r = 0; r < panel.rank; ++r, x += features, w += panel.row) {
+    O* const to = out + column * features + f;
+    if (accumulate)
+      for (int k = 0; k < K; ++k)
+        for (int v = 0; v < V; ++v) sum[k][v] = load<L>(to + k * features + v * L);
+    for (int64_t b = 0; b < count; ++b) {
+      const A* x = block[b] + f;
+      const A* w = matrix[b] + column;
+      for (int64_t r = 0; r < (R ? R : rows); ++r) {
         Pack<A, L> row[V];
-        for (int v = 0; v < V; ++v) row[v] = load<L>(x + v * L);
+        for (int v = 0; v < V; ++v) row[v] = load<L>(x + r * features + v * L);
         for (int k = 0; k < K; ++k)
-          for (int v = 0; v < V; ++v) sum[k][v] += w[k * panel.column] * row[v];
+          for (int v = 0; v < V; ++v) sum[k][v] += w[r * columns + k] * row[v];
       }
     }
     for (int k = 0; k < K; ++k)
-      for (int v = 0; v < V; ++v) {
-        O* to = out + (column + k) * features + f + v * L;
-        store<L>(to, accumulate ? load<L>(to) + sum[k][v] : sum[k][v]);
-      }
+      for (int v = 0; v < V; ++v) store<L>(to + k * features + v * L, sum[k][v]);
   });
 }
 
+// Mixes `count` blocks of (rows, F) by a matrix (rows, columns) each into out (columns, F).
 template <class O, class A>
-void mix(const Panel<A>& panel, int64_t columns, int64_t features, O* out, bool accumulate) {
+using Mix = void (*)(const A* const* block, const A* const* matrix, int64_t count, int64_t rows, int64_t columns,
+                     int64_t features, O* out, bool accumulate);
+
+template <int R, int C, class O, class A>
+void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t rows, int64_t columns, int64_t features,
+         O* out, bool accumulate) {
+  const auto tile = [&]<int K>(int64_t column) TENSUS_FORCE {
+    mix_columns<R, K>(block, matrix, count, rows, C ? C : columns, column, features, out, accumulate);
+  };
+  if constexpr (C) return tile.template operator()<C>(0);
   int64_t c = 0;
-  for (; c + 4 <= columns; c += 4) mix_columns<4>(panel, c, features, out, accumulate);
-  for (; c + 2 <= columns; c += 2) mix_columns<2>(panel, c, features, out, accumulate);
-  for (; c < columns; ++c) mix_columns<1>(panel, c, features, out, accumulate);
+  for (; c + 4 <= columns; c += 4) tile.template operator()<4>(c);
+  for (; c + 2 <= columns; c += 2) tile.template operator()<2>(c);
+  for (; c < columns; ++c) tile.template operator()<1>(c);
 }
 
-// lanes[r * row + c * column] += <x[r], y[c]>, each inner product left spread over the lanes of a vector.
+template <class O, class A> Mix<O, A> choose_mix(int64_t rows, int64_t columns) {
+  return for_rank(rows, [=]<int R>() {
+    return for_rank(columns, []<int C>() -> Mix<O, A> { return mix<R, C, O, A>; });
+  });
+}
+
+// lanes[r * columns + c] += <x[r], y[c]>, each inner product left spread over the lanes of a vector.
 template <int R, int K, class A, class T>
-TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t row,
-                              int64_t column) {
+TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t columns) {
   constexpr int L = kLanes<A>;
-  Pack<A, L> sum[R][K];
-  for (int r = 0; r < R; ++r)
-    for (int k = 0; k < K; ++k) sum[r][k] = lanes[r * row + k * column];
-  int64_t f = 0;
-  for (; f + L <= features; f += L) {
+  constexpr int H = R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
+  Pack<A, L> sum[H][R][K] = {};
+  const auto add = [&](int h, int64_t f) TENSUS_FORCE {
     Pack<A, L> left[R], right[K];
     for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * features + f);
     for (int k = 0; k < K; ++k) right[k] = load<L>(y + k * features + f);
     for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k) sum[r][k] += left[r] * right[k];
-  }
+      for (int k = 0; k < K; ++k) sum[h][r][k] += left[r] * right[k];
+  };
+  int64_t f = 0;
+  for (; f + H * L <= features; f += H * L)
+    for (int h = 0; h < H; ++h) add(h, f + h * L);
+  for (; f + L <= features; f += L) add(0, f);
   for (; f < features; ++f)
     for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k) sum[r][k][0] += x[r * features + f] * load<1>(y + k * features + f)[0];
+      for (int k = 0; k < K; ++k) sum[0][r][k][0] += x[r * features + f] * load<1>(y + k * features + f)[0];
   for (int r = 0; r < R; ++r)
-    for (int k = 0; k < K; ++k) lanes[r * row + k * column] = sum[r][k];
+    for (int k = 0; k < K; ++k) {
+      if constexpr (H == 2) sum[0][r][k] += sum[1][r][k];
+      lanes[r * columns + k] += sum[0][r][k];
+    }
 }
 
+// The inner products of `rows` rows of x with `columns` rows of y.
 template <class A, class T>
-void inner(const A* x, int64_t rows, const T* y, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes,
-           int64_t row, int64_t column) {
+using Inner = void (*)(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features,
+                       Pack<A, kLanes<A>>* lanes);
+
+template <int R, int C, class A, class T>
+void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes) {
+  if constexpr (R && C && R * C <= 8) return inner_tile<R, C>(x, y, features, lanes, C);
   const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
     int64_t r = 0;
-    const auto tile = [&]<int R>() TENSUS_FORCE {
-      inner_tile<R, K>(x + r * features, y + c * features, features, lanes + r * row + c * column, row, column);
-      r += R;
+    const auto tile = [&]<int N>() TENSUS_FORCE {
+      inner_tile<N, K>(x + r * features, y + c * features, features, lanes + r * columns + c, columns);
+      r += N;
     };
     while (r + 4 <= rows) tile.template operator()<4>();
     while (r + 2 <= rows) tile.template operator()<2>();
@@ -278,6 +307,12 @@ void inner(const A* x, int64_t rows, const T* y, int64_t columns, int64_t featur
   int64_t c = 0;
   for (; c + 2 <= columns; c += 2) rows_of.template operator()<2>(c);
   for (; c < columns; ++c) rows_of.template operator()<1>(c);
+}
+
+template <class A, class T> Inner<A, T> choose_inner(int64_t rows, int64_t columns) {
+  return for_rank(rows, [=]<int R>() {
+    return for_rank(columns, []<int C>() -> Inner<A, T> { return inner<R, C, A, T>; });
+  });
 }
 
 template <class A> A sum_lanes(Pack<A, kLanes<A>> pack) {
@@ -293,43 +328,94 @@ TENSUS_INLINE const float* as_sums(const BFloat16* row, int64_t size, float* buf
   return buffer;
 }
 
+// ---------------------------------------------------------------------------------------------- weights
+
+// The weights of all links of a pass: for each relation the links' matrices one after the other, each row by row.
+// From the near state a matrix has the near rank as rows and the far one as columns, else the other way round.
+template <class A> class Weights {
+ public:
+  Weights(const Link* links, int64_t count, int64_t relations, int64_t rank, bool from_near)
+      : links_(links), count_(count), rank_(rank), from_near_(from_near), size_(total(links, count)),
+        packed_(relations * size_) {
+    for (int64_t i = 0; i < relations; ++i)
+      each_entry([&](int64_t l, int64_t at, int64_t k) {
+        packed_[i * size_ + k] = ((const A*)links[l].w)[i * links[l].step + at];
+      });
+  }
+
+  int64_t size() const { return size_; }  // numbers for each relation
+  const A* of(int64_t relation) const { return &packed_[relation * size_]; }
+
+  // visit(l, at, k): entry `at` of a matrix of link l, laid out as the caller has it, is entry k here.
+  template <class Visit> void each_entry(const Visit& visit) const {
+    for (int64_t l = 0, k = 0; l < count_; ++l) {
+      const Link& link = links_[l];
+      const int64_t rows = from_near_ ? rank_ : link.rank, columns = from_near_ ? link.rank : rank_;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c, ++k)
+          visit(l, from_near_ ? r * link.near + c * link.far : r * link.far + c * link.near, k);
+    }
+  }
+
+ private:
+  static int64_t total(const Link* links, int64_t count) {
+    int64_t size = 0;
+    for (int64_t l = 0; l < count; ++l) size += links[l].step;
+    return size;
+  }
+
+  const Link* links_;
+  int64_t count_, rank_;
+  bool from_near_;
+  int64_t size_;
+  Scratch<A> packed_;
+};
+
 // ---------------------------------------------------------------------------------------------- self-loops
 
 // The diagonals of all relations mix node n with itself: by one matrix, the sum of loop[i] * w[i] over relations, as
 // if no pair of the row were special, corrected for those that are. No sparse work, and no work per relation.
-template <class A, class I> struct Diagonal {
-  const A* loop;
-  const A* seg_loop;
-  const I* row_ptr;
-  const int32_t* seg_rel;
-  int64_t relations;
+template <class A, class I> class Diagonal {
+ public:
+  Diagonal(const Loops& loops, int64_t relations, const Weights<A>& weights)
+      : loop_((const A*)loops.loop), seg_loop_((const A*)loops.seg_loop), row_ptr_((const I*)loops.pairs->row_ptr),
+        seg_rel_(loops.pairs->seg_rel), weights_(weights), base_(weights.size()) {
+    if (!loop_) return;
+    for (int64_t k = 0; k < weights.size(); ++k) base_[k] = 0;
+    for (int64_t i = 0; i < relations; ++i)
+      for (int64_t k = 0; k < weights.size(); ++k) base_[k] += loop_[i] * weights.of(i)[k];
+  }
 
-  Diagonal(const Loops& loops, int64_t relations)
-      : loop((const A*)loops.loop), seg_loop((const A*)loops.seg_loop), row_ptr((const I*)loops.pairs->row_ptr),
-        seg_rel(loops.pairs->seg_rel), relations(relations) {}
-
-  explicit operator bool() const { return loop; }
+  explicit operator bool() const { return loop_; }
+  A loop(int64_t relation) const { return loop_[relation]; }
 
   // correct(relation, weight) for each special pair of row n.
   template <class Correct> TENSUS_INLINE void each_correction(int64_t n, const Correct& correct) const {
-    if (!seg_loop) return;
-    for (int64_t s = row_ptr[n]; s < row_ptr[n + 1]; ++s) correct(seg_rel[s], seg_loop[s] - loop[seg_rel[s]]);
+    if (!seg_loop_) return;
+    for (int64_t s = row_ptr_[n]; s < row_ptr_[n + 1]; ++s) correct(seg_rel_[s], seg_loop_[s] - loop_[seg_rel_[s]]);
   }
 
-  void base(const A* w, int64_t size, A* matrix) const {
-    for (int64_t k = 0; k < size; ++k) matrix[k] = 0;
-    for (int64_t i = 0; i < relations; ++i)
-      for (int64_t k = 0; k < size; ++k) matrix[k] += loop[i] * w[i * size + k];
-  }
-
-  const A* matrix(int64_t n, const A* w, int64_t size, const A* base, A* buffer) const {
-    if (!seg_loop || row_ptr[n] == row_ptr[n + 1]) return base;
-    for (int64_t k = 0; k < size; ++k) buffer[k] = base[k];
-    each_correction(n, [&](int64_t i, A weight) {
-      for (int64_t k = 0; k < size; ++k) buffer[k] += weight * w[i * size + k];
+  // The matrices of all links for node n, in `buffer` where they are not those of every node.
+  TENSUS_INLINE const A* matrices(int64_t n, A* buffer) const {
+    if (!seg_loop_ || row_ptr_[n] == row_ptr_[n + 1]) return base_.get();
+    for_tiles<A, 2>(weights_.size(), [&]<int V, int L>(int64_t k) TENSUS_FORCE {
+      Pack<A, L> sum[V];
+      for (int v = 0; v < V; ++v) sum[v] = load<L>(&base_[k + v * L]);
+      each_correction(n, [&](int64_t i, A weight) TENSUS_FORCE {
+        for (int v = 0; v < V; ++v) sum[v] += weight * load<L>(weights_.of(i) + k + v * L);
+      });
+      for (int v = 0; v < V; ++v) store<L>(buffer + k + v * L, sum[v]);
     });
     return buffer;
   }
+
+ private:
+  const A* loop_;
+  const A* seg_loop_;
+  const I* row_ptr_;
+  const int32_t* seg_rel_;
+  const Weights<A>& weights_;
+  Scratch<A> base_;
 };
 
 // ---------------------------------------------------------------------------------------------- gather, then mix
@@ -341,10 +427,13 @@ template <class T, class I> class GatherMixPass {
 
  public:
   explicit GatherMixPass(const GatherMix& job)
-      : job_(job), g_(job.graph), diagonal_(job.loops, job.graph.relations), width_(job.rank * job.features) {
+      : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, true),
+        diagonal_(job.loops, g_.relations, weights_), width_(job.rank * job.features), mix_(job.link_count),
+        inner_(job.link_count) {
     for (int64_t l = 0; l < job.link_count; ++l) {
-      matrices_ += job.links[l].step;
-      if (job.links[l].dw) dw_ += g_.relations * job.links[l].step;
+      mix_[l] = choose_mix<T, A>(job.rank, job.links[l].rank);
+      inner_[l] = choose_inner<A, T>(job.rank, job.links[l].rank);
+      if (job.links[l].dw) dw_ = g_.relations * weights_.size();
     }
     room_ = smaller(kMaxRoom, 1 + kPanelBytes / (1 + width_ * int64_t(sizeof(A))));
     chunks_ = g_.chunks(smaller(kMaxChunks, 1 + kMaxPartial / (1 + dw_)));
@@ -358,40 +447,35 @@ template <class T, class I> class GatherMixPass {
         thread.clear();
         const int64_t end = g_.first_row(chunk + 1, chunks_);
         for (int64_t n = g_.first_row(chunk, chunks_); n < end; ++n) thread.row(n);
-        thread.reduce(&partial[chunk * dw_]);
+        if (dw_) thread.reduce(&partial[chunk * dw_]);
       }
     });
-    for (int64_t l = 0, offset = 0; l < job_.link_count; ++l) {
-      if (!job_.links[l].dw) continue;
-      const int64_t size = g_.relations * job_.links[l].step;
-      for (int64_t k = 0; k < size; ++k) {
+    for (int64_t i = 0; dw_ && i < g_.relations; ++i)
+      weights_.each_entry([&](int64_t l, int64_t at, int64_t k) {
+        const Link& link = job_.links[l];
+        if (!link.dw) return;
         double sum = 0;
-        for (int64_t chunk = 0; chunk < chunks_; ++chunk) sum += partial[chunk * dw_ + offset + k];
-        ((A*)job_.links[l].dw)[k] = A(sum);
-      }
-      offset += size;
-    }
+        for (int64_t chunk = 0; chunk < chunks_; ++chunk) sum += partial[chunk * dw_ + i * weights_.size() + k];
+        ((A*)link.dw)[i * link.step + at] = A(sum);
+      });
   }
 
  private:
   // What a thread keeps at hand. The inner products of dw stay spread over vector lanes until the end of a chunk.
   struct Thread {
     const GatherMixPass& pass;
-    Scratch<A> panel, base, matrix;
+    Scratch<A> panel, matrix;
     Scratch<Lanes> dw, dw_base, product;
 
     explicit Thread(const GatherMixPass& pass)
-        : pass(pass), panel((pass.room_ + 1) * pass.width_), base(pass.matrices_), matrix(pass.matrices_),
-          dw(pass.dw_), dw_base(pass.matrices_), product(pass.matrices_) {
-      if (!pass.diagonal_) return;
-      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step)
-        pass.diagonal_.base((const A*)pass.job_.links[l].w, pass.job_.links[l].step, &base[offset]);
+        : pass(pass), panel((pass.room_ + 1) * pass.width_), matrix(pass.weights_.size()), dw(pass.dw_),
+          dw_base(pass.weights_.size()), product(pass.weights_.size()) {
+      for (int64_t k = 0; k < pass.weights_.size(); ++k) product[k] = Lanes{};
     }
 
     void clear() {
-      if (!pass.dw_) return;
       for (int64_t k = 0; k < pass.dw_; ++k) dw[k] = Lanes{};
-      for (int64_t k = 0; k < pass.matrices_; ++k) dw_base[k] = Lanes{};
+      for (int64_t k = 0; k < pass.weights_.size(); ++k) dw_base[k] = Lanes{};
     }
 
     // Gathers as many segments as there is room for, mixes them, and goes on with the rest of the row.
@@ -412,7 +496,8 @@ template <class T, class I> class GatherMixPass {
         const bool self = first && pass.diagonal_;
         if (self)
           block[count] = as_sums((const T*)pass.job_.x + n * pass.width_, pass.width_, &panel[count * pass.width_]);
-        links(n, block, relation, count, self, first);
+        mix_links(n, block, relation, count, self, first);
+        if (pass.dw_) multiply_links(n, block, relation, count, self);
         first = false;
       } while (s < end);
     }
@@ -431,62 +516,100 @@ template <class T, class I> class GatherMixPass {
     }
 
     // The first `count` blocks are sums of segments; the node itself follows where `self`.
-    TENSUS_INLINE void links(int64_t n, const A* const* block, const int64_t* relation, int64_t count, bool self,
-                             bool first) {
+    TENSUS_INLINE void mix_links(int64_t n, const A* const* block, const int64_t* relation, int64_t count, bool self,
+                                 bool first) {
       const A* choice[kMaxRoom + 1];
-      const int64_t rank = pass.job_.rank, features = pass.job_.features;
-      Lanes* link_dw = dw.get();
-      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
+      for (int64_t b = 0; b < count; ++b) choice[b] = pass.weights_.of(relation[b]);
+      if (self) choice[count] = pass.diagonal_.matrices(n, matrix.get());
+      const int64_t total = count + self, features = pass.job_.features;
+      for (int64_t l = 0; l < pass.job_.link_count; ++l) {
         const Link& link = pass.job_.links[l];
-        const A* w = (const A*)link.w;
-        if (link.out) {
-          for (int64_t b = 0; b < count; ++b) choice[b] = w + relation[b] * link.step;
-          if (self) choice[count] = pass.diagonal_.matrix(n, w, link.step, &base[offset], &matrix[offset]);
-          mix<T, A>({block, choice, count + self, rank, link.near, link.far}, link.rank, features,
-                    (T*)link.out + n * link.rank * features, link.accumulate || !first);
-        }
-        if (link.dw) {
-          const T* other = (const T*)link.other + n * link.rank * features;
-          for (int64_t b = 0; b < count; ++b)
-            inner(block[b], rank, other, link.rank, features, link_dw + relation[b] * link.step, link.near, link.far);
-          if (self) self_products(n, block[count], other, link, link_dw, &dw_base[offset]);
-          link_dw += pass.g_.relations * link.step;
-        }
+        if (link.out)
+          pass.mix_[l](block, choice, total, pass.job_.rank, link.rank, features,
+                       (T*)link.out + n * link.rank * features, link.accumulate || !first);
+        for (int64_t b = 0; b < total; ++b) choice[b] += link.step;
       }
     }
 
-    void self_products(int64_t n, const A* x, const T* other, const Link& link, Lanes* link_dw, Lanes* link_base) {
-      for (int64_t k = 0; k < link.step; ++k) product[k] = Lanes{};
-      inner(x, pass.job_.rank, other, link.rank, pass.job_.features, product.get(), link.near, link.far);
-      for (int64_t k = 0; k < link.step; ++k) link_base[k] += product[k];
-      pass.diagonal_.each_correction(n, [&](int64_t i, A weight) {
-        for (int64_t k = 0; k < link.step; ++k) link_dw[i * link.step + k] += weight * product[k];
+    TENSUS_INLINE void multiply_links(int64_t n, const A* const* block, const int64_t* relation, int64_t count,
+                                      bool self) {
+      const int64_t size = pass.weights_.size(), features = pass.job_.features;
+      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
+        const Link& link = pass.job_.links[l];
+        if (!link.dw) continue;
+        const T* other = (const T*)link.other + n * link.rank * features;
+        const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
+          pass.inner_[l](x, other, pass.job_.rank, link.rank, features, lanes + offset);
+        };
+        for (int64_t b = 0; b < count; ++b) multiply(block[b], &dw[relation[b] * size]);
+        if (self) multiply(block[count], product.get());
+      }
+      if (self) share_product(n, size);
+    }
+
+    // The product of a node with itself belongs to every relation with a loop; it is left at zero for the next node.
+    TENSUS_INLINE void share_product(int64_t n, int64_t size) {
+      pass.diagonal_.each_correction(n, [&](int64_t i, A weight) TENSUS_FORCE {
+        for (int64_t k = 0; k < size; ++k) dw[i * size + k] += weight * product[k];
       });
+      for (int64_t k = 0; k < size; ++k) {
+        dw_base[k] += product[k];
+        product[k] = Lanes{};
+      }
     }
 
     void reduce(A* partial) const {
-      int64_t at = 0;
-      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
-        if (!pass.job_.links[l].dw) continue;
-        for (int64_t i = 0; i < pass.g_.relations; ++i)
-          for (int64_t k = 0; k < pass.job_.links[l].step; ++k, ++at) {
-            partial[at] = sum_lanes<A>(dw[at]);
-            if (pass.diagonal_) partial[at] += pass.diagonal_.loop[i] * sum_lanes<A>(dw_base[offset + k]);
-          }
-      }
+      const int64_t size = pass.weights_.size();
+      for (int64_t i = 0; i < pass.g_.relations; ++i)
+        for (int64_t k = 0; k < size; ++k) {
+          partial[i * size + k] = sum_lanes<A>(dw[i * size + k]);
+          if (pass.diagonal_) partial[i * size + k] += pass.diagonal_.loop(i) * sum_lanes<A>(dw_base[k]);
+        }
     }
   };
 
   const GatherMix& job_;
   const Rows<A, I> g_;
+  const Weights<A> weights_;
   const Diagonal<A, I> diagonal_;
   const int64_t width_;
+  Scratch<Mix<T, A>> mix_;      // for each link, for its ranks
+  Scratch<Inner<A, T>> inner_;  // likewise
   int64_t room_, chunks_;
-  int64_t matrices_ = 0;  // numbers in one matrix of every link
-  int64_t dw_ = 0;        // numbers in every dw
+  int64_t dw_ = 0;  // numbers in the gradient of all weights, or 0 where it is not asked for
 };
 
 // ---------------------------------------------------------------------------------------------- mix, then gather
+
+// out (+)= sum over the links of their matrix times their state `other` at node n.
+template <class T> class NodeMix {
+  using A = Sum<T>;
+
+ public:
+  NodeMix(const Link* links, int64_t count, int64_t rank, int64_t features)
+      : links_(links), count_(count), rank_(rank), features_(features), mix_(count) {
+    for (int64_t l = 0; l < count; ++l) {
+      mix_[l] = choose_mix<A, A>(links[l].rank, rank);
+      widest_ = widest_ < links[l].rank ? links[l].rank : widest_;
+    }
+  }
+
+  int64_t buffer_size() const { return widest_ * features_; }
+
+  TENSUS_INLINE void operator()(int64_t n, const A* matrices, A* out, bool accumulate, A* buffer) const {
+    for (int64_t l = 0; l < count_; matrices += links_[l++].step) {
+      const int64_t size = links_[l].rank * features_;
+      const A* block = as_sums((const T*)links_[l].other + n * size, size, buffer);
+      mix_[l](&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate || l > 0);
+    }
+  }
+
+ private:
+  const Link* links_;
+  int64_t count_, rank_, features_;
+  Scratch<Mix<A, A>> mix_;
+  int64_t widest_ = 0;
+};
 
 // For a narrow y and wide links: the states are mixed first, a relation at a time, and the narrow result is gathered.
 template <class T, class I> class MixGatherPass {
@@ -495,13 +618,9 @@ template <class T, class I> class MixGatherPass {
 
  public:
   explicit MixGatherPass(const MixGather& job)
-      : job_(job), g_(job.graph), diagonal_(job.loops, job.graph.relations), width_(job.rank * job.features),
-        sums_((A*)(kRounded ? job.sums : job.y)) {
-    for (int64_t l = 0; l < job.link_count; ++l) {
-      matrices_ += job.links[l].step;
-      widest_ += job.links[l].rank * job.features;
-    }
-  }
+      : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, false),
+        diagonal_(job.loops, g_.relations, weights_), mix_node_(job.links, job.link_count, job.rank, job.features),
+        width_(job.rank * job.features), sums_((A*)(kRounded ? job.sums : job.y)) {}
 
   void run() const {
     mix_diagonal();
@@ -514,25 +633,10 @@ template <class T, class I> class MixGatherPass {
   }
 
  private:
-  // out (+)= sum over the links of their matrix times their state at node n.
-  template <class MatrixOf>
-  TENSUS_INLINE void mix_node(int64_t n, A* out, bool accumulate, A* buffer, const MatrixOf& matrix_of) const {
-    for (int64_t l = 0, offset = 0; l < job_.link_count; offset += job_.links[l++].step) {
-      const Link& link = job_.links[l];
-      const int64_t size = link.rank * job_.features;
-      const A* block = as_sums((const T*)link.other + n * size, size, buffer);
-      const A* matrix = matrix_of(link, offset);
-      mix<A, A>({&block, &matrix, 1, link.rank, link.far, link.near}, job_.rank, job_.features, out,
-                accumulate || l > 0);
-    }
-  }
-
   // The sums begin with the share of the self-loops, on top of y where that is to be kept.
   void mix_diagonal() const {
     share(job_.team, blocks(g_.nodes), [&](const auto& next) {
-      Scratch<A> base(matrices_), matrix(matrices_), buffer(widest_);
-      for (int64_t l = 0, offset = 0; diagonal_ && l < job_.link_count; offset += job_.links[l++].step)
-        diagonal_.base((const A*)job_.links[l].w, job_.links[l].step, &base[offset]);
+      Scratch<A> matrix(weights_.size()), buffer(mix_node_.buffer_size());
       each(next, g_.nodes, [&](int64_t n) {
         A* sums = sums_ + n * width_;
         const T* y = (const T*)job_.y + n * width_;
@@ -540,20 +644,16 @@ template <class T, class I> class MixGatherPass {
           for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
             store<L>(sums + t, job_.accumulate ? load<L>(y + t) : Pack<A, L>{});
           });
-        if (diagonal_)
-          mix_node(n, sums, true, buffer.get(), [&](const Link& link, int64_t offset) {
-            return diagonal_.matrix(n, (const A*)link.w, link.step, &base[offset], &matrix[offset]);
-          });
+        if (diagonal_) mix_node_(n, diagonal_.matrices(n, matrix.get()), sums, true, buffer.get());
       });
     });
   }
 
   void mix_relation(int64_t i) const {
     share(job_.team, blocks(g_.nodes), [&](const auto& next) {
-      Scratch<A> buffer(widest_);
+      Scratch<A> buffer(mix_node_.buffer_size());
       each(next, g_.nodes, [&](int64_t n) {
-        mix_node(n, (A*)job_.mixed + n * width_, false, buffer.get(),
-                 [&](const Link& link, int64_t) { return (const A*)link.w + i * link.step; });
+        mix_node_(n, weights_.of(i), (A*)job_.mixed + n * width_, false, buffer.get());
       });
     });
   }
@@ -584,10 +684,11 @@ template <class T, class I> class MixGatherPass {
 
   const MixGather& job_;
   const Rows<A, I> g_;
+  const Weights<A> weights_;
   const Diagonal<A, I> diagonal_;
+  const NodeMix<T> mix_node_;
   const int64_t width_;
   A* const sums_;
-  int64_t matrices_ = 0, widest_ = 0;
 };
 
 // ---------------------------------------------------------------------------------------------- edge values
@@ -610,22 +711,16 @@ template <class T, class I> void edge_gradient_pass(const EdgeGradient& job) {
   const int64_t width = job.rank * job.features, chunks = g.chunks();
   const T* x = (const T*)job.x;
   A* grad = (A*)job.grad;
-  int64_t widest = 0;
-  for (int64_t l = 0; l < job.link_count; ++l) widest += job.links[l].rank * job.features;
+  const Weights<A> weights(job.links, job.link_count, g.relations, job.rank, false);
+  const NodeMix<T> mix_node(job.links, job.link_count, job.rank, job.features);
 
   share(job.team, chunks, [&](const auto& next) {
-    Scratch<A> mixed(width), buffer(widest);
+    Scratch<A> mixed(width), buffer(mix_node.buffer_size());
     for (int64_t chunk; (chunk = next()) >= 0;) {
       const int64_t end = g.first_row(chunk + 1, chunks);
       for (int64_t n = g.first_row(chunk, chunks); n < end; ++n)
         for (int64_t s = g.row_ptr[n]; s < g.row_ptr[n + 1]; ++s) {
-          for (int64_t l = 0; l < job.link_count; ++l) {
-            const Link& link = job.links[l];
-            const int64_t size = link.rank * job.features;
-            const A* block = as_sums((const T*)link.other + n * size, size, buffer.get());
-            const A* matrix = (const A*)link.w + g.seg_rel[s] * link.step;
-            mix<A, A>({&block, &matrix, 1, link.rank, link.far, link.near}, job.rank, job.features, mixed.get(), l > 0);
-          }
+          mix_node(n, weights.of(g.seg_rel[s]), mixed.get(), false, buffer.get());
           for (int64_t e = g.seg_ptr[s]; e < g.seg_ptr[s + 1]; ++e) {
             if (e + kPrefetch < g.edges) __builtin_prefetch(x + int64_t(g.col[e + kPrefetch]) * width);
             const A value = dot<A, T>(mixed.get(), x + int64_t(g.col[e]) * width, width);
