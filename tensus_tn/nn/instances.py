@@ -45,6 +45,7 @@ def count_instances(
     ]
     if not tables:  # all states are one, which may be any node
         return graph.num_nodes
+    tables = _filtered(tables, graph.num_nodes)
     for state in list(min_fill_order([table.states for table in tables], set())):
         joint = [table for table in tables if state in table.states]
         tables = [table for table in tables if state not in table.states]
@@ -77,13 +78,35 @@ def _edges(graph: RelationGraph, relation: str, tail: int, head: int) -> _Table:
     return _Table((tail, head), nodes, np.ones(len(nodes)))
 
 
+def _filtered(tables: list[_Table], num_nodes: int) -> list[_Table]:
+    """The tables without rows whose nodes some other table does not have in that state."""
+    before = -1
+    while before != (before := sum(len(table.count) for table in tables)):
+        for state in {state for table in tables for state in table.states}:
+            possible = np.ones(num_nodes, dtype=bool)
+            for table in tables:
+                if state in table.states:
+                    here = np.zeros(num_nodes, dtype=bool)
+                    here[table.nodes[:, table.states.index(state)]] = True
+                    possible &= here
+            tables = [_only(table, state, possible) for table in tables]
+    return tables
+
+
+def _only(table: _Table, state: int, possible: npt.NDArray[np.bool_]) -> _Table:
+    if state not in table.states:
+        return table
+    kept = possible[table.nodes[:, table.states.index(state)]]
+    return _Table(table.states, table.nodes[kept], table.count[kept])
+
+
 def _join(left: _Table, right: _Table, max_rows: int) -> _Table:
     shared = [state for state in left.states if state in right.states]
     added = [k for k, state in enumerate(right.states) if state not in shared]
     keys = np.concatenate(
         [table.nodes[:, [table.states.index(state) for state in shared]] for table in (left, right)]
     )
-    key = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    _, key = _groups(keys)
     of_left, of_right = key[: len(left.count)], key[len(left.count) :]
     order = np.argsort(of_right, kind="stable")
     first = np.searchsorted(of_right[order], of_left, side="left")
@@ -106,7 +129,17 @@ def _join(left: _Table, right: _Table, max_rows: int) -> _Table:
 def _sum_out(table: _Table, state: int) -> _Table:
     rest = [k for k, other in enumerate(table.states) if other != state]
     states = tuple(table.states[k] for k in rest)
-    nodes, group = np.unique(table.nodes[:, rest], axis=0, return_inverse=True)
-    count = np.zeros(len(nodes))
-    np.add.at(count, group.reshape(-1), table.count)
-    return _Table(states, nodes, count)
+    first, group = _groups(table.nodes[:, rest])
+    count = np.zeros(len(first))
+    np.add.at(count, group, table.count)
+    return _Table(states, table.nodes[first][:, rest], count)
+
+
+def _groups(rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each distinct row (n, v) occurs first, and the number of the distinct row of each."""
+    group = np.zeros(len(rows), dtype=np.int64)
+    first = np.zeros(min(len(rows), 1), dtype=np.int64)
+    for column in rows.T:  # one after the other: a sort of single integers is fast
+        width = int(column.max(initial=0)) + 1
+        _, first, group = np.unique(group * width + column, return_index=True, return_inverse=True)
+    return first, group

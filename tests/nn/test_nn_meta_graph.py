@@ -137,8 +137,12 @@ def test_self_loops_are_no_instances_and_large_tables_are_refused():
     for loops in (False, True):
         graph = RelationGraph.from_edge_index(index, 3, normalize="row", self_loops=loops)
         assert triangle.count(graph) == 1
-    with pytest.raises(ValueError, match="rows, above the limit of 1"):
-        triangle.count(graph, max_rows=1)
+    every = RelationGraph.from_edge_index(
+        {"A": torch.cartesian_prod(*[torch.arange(6)] * 2).t()}, 6
+    )
+    assert triangle.count(every) == 6**3
+    with pytest.raises(ValueError, match="a table of 216 rows, above the limit of 100"):
+        triangle.count(every, max_rows=100)
     with pytest.raises(ValueError, match="no relation 'B'"):
         MetaGraph(Dag.path(1), {(0, 1): "B"}).count(graph)
 
