@@ -1,0 +1,141 @@
+"""Each method as a function from data set and seed to what came out of it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.reproduce.candidates import make_score
+from benchmarks.reproduce.peers import PEERS, Peer
+from benchmarks.reproduce.search import search
+from benchmarks.reproduce.settings import BUDGET, GTN_STEPS, PAIR_PATIENCE, PAIRS, PEER_GRID, TUNED
+from tensus_tn import DagTensor
+from tensus_tn.nn import MetaGraph, TwoTowers
+from tensus_tn.tasks import (
+    Config,
+    Task,
+    best_meta_graphs,
+    build_model,
+    equal_rank,
+    fit,
+    preset,
+    restore,
+    run,
+)
+
+Outcome = dict[str, Any]
+Method = Callable[[str, Task, int], Outcome]
+
+
+def searched(data: str, task: Task, seed: int, *, rank: int, ties: str) -> Outcome:
+    """Draw meta-graphs from the tensor, refit it to the best by validation; train the finalists."""
+    config = _config(data, seed, rank=rank, ties=ties)
+    if ties == "global":  # as many core parameters as TENSUS of this rank
+        config = config.with_values(
+            {"rank": equal_rank(config.with_values({"ties": "node"}), task)}
+        )
+    budget, start = BUDGET[data], time.process_time()
+    tensors = _tensors(config, task)
+    score = make_score(config, task, budget.epochs)
+    found, history = search(tensors, score, rounds=budget.rounds, batch=budget.batch, seed=seed)
+    seconds = time.process_time() - start
+    finalists = [[[m] for m in candidate.meta_graphs] for candidate in found[: budget.finalists]]
+    outcome = _best([_derived(config, task, chosen) for chosen in finalists])
+    cores = sum(tensor.num_parameters for tensor in tensors)
+    return outcome | {"search": history, "search_seconds": seconds, "core_parameters": cores}
+
+
+def diffmg(data: str, task: Task, seed: int) -> Outcome:
+    """As published: sampled search at rank 1, then the arg-max trained, DiffMG's own settings."""
+    config, start = _config(data, seed, tuned=False, rank=1), time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        run(config.with_values({**preset(data, "search"), "out": folder}), task)
+        chosen = best_meta_graphs(restore(folder)[1], 1)
+    seconds = time.process_time() - start
+    return _derived(config, task, chosen) | {"search_seconds": seconds}
+
+
+def soft(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
+    """All relations weighted, cores and network trained together."""
+    config = _config(data, seed, tuned=False, **changes)
+    torch.manual_seed(seed)
+    return _trained(build_model(config, task.spec), task, config)
+
+
+def gtn(data: str, task: Task, seed: int) -> Outcome:
+    """A path of rank 1, soft."""
+    return soft(data, task, seed, topology="path", steps=GTN_STEPS[data], rank=1)
+
+
+def peer(data: str, task: Task, seed: int, *, name: str) -> Outcome:
+    """A network of PyG, with the best of a few settings by validation."""
+    outcomes = []
+    for changes in PEER_GRID:
+        config = _config(data, seed, tuned=False, **changes)
+        torch.manual_seed(seed)
+        layers = PEERS[name](task.data, config.hidden)
+        model: nn.Module = Peer(task, layers, config.hidden, config.dropout)
+        outcomes.append(_trained(model, task, config))
+    return _best(outcomes)
+
+
+METHODS: dict[str, Method] = {
+    "tensus": partial(searched, rank=2, ties="node"),
+    "cp": partial(searched, rank=2, ties="global"),
+    "diffmg": diffmg,
+    "rank1": partial(searched, rank=1, ties="node"),
+    "gtn": gtn,
+    "soft": partial(soft, rank=2),
+    **{name: partial(peer, name=name) for name in PEERS},
+    **{f"tensus-d{d}": partial(searched, rank=d, ties="node") for d in (3, 4, 5)},
+}
+
+
+def _config(data: str, seed: int, *, tuned: bool = True, **changes: Any) -> Config:
+    values = {**preset(data), **(TUNED[data] if tuned else {}), **changes}
+    if data in PAIRS:
+        values["patience"] = PAIR_PATIENCE
+    return Config(data=data, seed=seed, progress=False).with_values(values)
+
+
+def _tensors(config: Config, task: Task) -> list[DagTensor]:
+    model = build_model(config, task.spec)
+    nets = [model.source, model.target] if isinstance(model, TwoTowers) else [model]
+    return [net.layers[0].tensor for net in nets]
+
+
+def _derived(config: Config, task: Task, chosen: Sequence[Sequence[MetaGraph]]) -> Outcome:
+    """Train the network of given meta-graphs from scratch."""
+    torch.manual_seed(config.seed)
+    return _trained(build_model(config, task.spec, chosen), task, config, chosen)
+
+
+def _trained(model: nn.Module, task: Task, config: Config, *chosen: Any) -> Outcome:
+    start = time.process_time()
+    result = fit(model, task, config, *chosen)
+    return {
+        "val": 100 * result.val[task.metric],
+        "test": 100 * result.test[task.metric],
+        # what the protocol chooses the epoch by: the loss for nodes, the AUC for pairs
+        "criterion": -result.val["auc"] if task.metric == "auc" else result.val["loss"],
+        "best_epoch": result.best_epoch,
+        "curve": [round(100 * record[f"val_{task.metric}"], 2) for record in result.history],
+        "meta_graphs": result.meta_graphs,
+        "train_seconds": time.process_time() - start,
+        "settings": {
+            key: result.config[key]
+            for key in ("lr", "weight_decay", "dropout", "norm", "input_activation", "rank")
+        },
+    }
+
+
+def _best(outcomes: Sequence[Outcome]) -> Outcome:
+    """The one that validation prefers; its time is that of all."""
+    seconds = sum(outcome["train_seconds"] for outcome in outcomes)
+    return min(outcomes, key=lambda outcome: outcome["criterion"]) | {"train_seconds": seconds}

@@ -1,0 +1,136 @@
+"""The page of the documentation, with the paper's tables beside ours, from the files of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from benchmarks.reproduce import figures
+from benchmarks.reproduce.runs import read
+from benchmarks.reproduce.settings import BUDGET, NODES, PAIRS, PAPER, TUNED
+from benchmarks.timing import machine_facts
+
+Results = Sequence[dict[str, Any]]
+
+TITLES = {
+    "gcn": "GCN", "gat": "GAT", "rgcn": "RGCN", "han": "HAN", "hgt": "HGT", "gtn": "GTN (path, soft)",
+    "soft": "TENSUS, soft, d = 2", "diffmg": "DiffMG, as published",
+    "rank1": "d = 1, our search", "cp": "CP, our search", "tensus": "TENSUS, d = 2, our search",
+}  # fmt: skip
+
+
+def select(results: Results, data: str, method: str) -> list[dict[str, Any]]:
+    """The runs of a method on a data set, in the order of their seeds."""
+    mine = [r for r in results if r["data"] == data and r["method"] == method]
+    return sorted(mine, key=lambda r: int(r["seed"]))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation, and of how many; a dash where there are none."""
+    if not values:
+        return "-"
+    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{fmean(values):.2f}{deviation} ({len(values)})"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def scores(results: Results, data: Sequence[str], split: str = "test") -> list[str]:
+    """Ours, mean ± deviation (seeds), with the paper's number beside it."""
+    rows = []
+    for method, title in TITLES.items():
+        cells = [title]
+        for name in data:
+            cells.append(spread([r[split] for r in select(results, name, method)]))
+            cells.append(f"{PAPER[method][name]:.2f}" if method in PAPER else "-")
+        if any(cell != "-" for cell in cells[1::2]):
+            rows.append(cells)
+    head = ["", *(cell for name in data for cell in (name, "paper"))]
+    return table(head, rows)
+
+
+def verdict(results: Results) -> list[str]:
+    """For each data set: does TENSUS reach the paper, and is it ahead of DiffMG and of CP?"""
+    lines = []
+    for name in NODES + PAIRS:
+        mine = [r["test"] for r in select(results, name, "tensus")]
+        if not mine:
+            lines.append(f"- **{name}**: not run.")
+            continue
+        target = PAPER["tensus"][name]
+        difference = fmean(mine) - target
+        words = [f"{fmean(mine):.2f}, paper {target:.2f} ({difference:+.2f}"]
+        words[0] += ", reached)" if difference >= 0 else ", not reached)"
+        for other in ("diffmg", "cp", "rank1"):
+            theirs = {r["seed"]: r["test"] for r in select(results, name, other)}
+            both = [r["test"] - theirs[r["seed"]] for r in select(results, name, "tensus")
+                    if r["seed"] in theirs]  # fmt: skip
+            if both:
+                words.append(f"against {TITLES[other]}: {spread(both)}")
+        lines.append(f"- **{name}**: " + "; ".join(words) + ".")
+    return lines
+
+
+def settings() -> list[str]:
+    """Budgets, and what was tuned."""
+    rows = []
+    for name, budget in BUDGET.items():
+        tuned = ", ".join(f"{key} {value}" for key, value in TUNED[name].items())
+        short = f"{budget.epochs} epochs" if budget.epochs else "on propagated features"
+        cost = f"{budget.rounds} x {budget.batch}, {short}"
+        rows.append([name, cost, str(budget.finalists), tuned or "DiffMG's"])
+    return table(["data", "candidates", "trained in full", "settings"], rows)
+
+
+def times(results: Results) -> list[str]:
+    """Processor seconds of one run: the machine was shared, so wall time says little."""
+    rows = []
+    for method, title in TITLES.items():
+        cells = [title]
+        for name in NODES + PAIRS:
+            runs = select(results, name, method)
+            seconds = [r.get("search_seconds", 0.0) + r["train_seconds"] for r in runs]
+            cells.append(f"{fmean(seconds):.0f}" if seconds else "-")
+        rows.append(cells)
+    return table(["processor seconds", *NODES, *PAIRS], rows)
+
+
+def page(results: Results, facts: dict[str, Any], prose: str) -> str:
+    """Fill the tables into the text."""
+    parts = {
+        "nodes": scores(results, NODES), "nodes_val": scores(results, NODES, "val"),
+        "pairs": scores(results, PAIRS), "pairs_val": scores(results, PAIRS, "val"),
+        "types": types(results), "verdict": verdict(results), "settings": settings(),
+        "times": times(results),
+    }  # fmt: skip
+    machine = (
+        f"{facts['processor']}, {facts['cores']} cores, one thread a run, torch {facts['torch']}, "
+        f"{facts['date']}; {len(results)} runs"
+    )
+    filled = {key: "\n".join(lines) for key, lines in parts.items()}
+    return prose.format(**filled, machine=machine)
+
+
+def types(results: Results) -> list[str]:
+    """DBLP with the right node types and with DiffMG's."""
+    rows = [
+        [TITLES[m], *(spread([r["test"] for r in select(results, name, m)])
+                      for name in ("dblp", "dblp-diffmg"))]
+        for m in ("tensus", "diffmg")
+    ]  # fmt: skip
+    return table(["macro-F1", "right types", "DiffMG's types"], rows)
+
+
+def write(folder: Path, root: Path) -> None:
+    """Write `docs/reproduction.md` and its figures."""
+    results = read(folder)
+    prose = (Path(__file__).parent / "reproduction.md.in").read_text()
+    (root / "docs/reproduction.md").write_text(
+        page(results, machine_facts(["torch_geometric"]), prose)
+    )
+    figures.write(results, root / "docs")

@@ -1,0 +1,83 @@
+"""All runs in the order of their importance; each leaves one file, and is skipped where it is there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.reproduce.methods import METHODS
+from benchmarks.reproduce.peers import META_PATHS, PEERS
+from benchmarks.reproduce.settings import DATA, NODES
+from tensus_tn.data import load
+from tensus_tn.tasks import Task, make_task
+from tensus_tn.tasks.checkpoint import write_json
+
+MAIN = ("tensus", "diffmg", "cp", "rank1")
+ABLATIONS = ("tensus-d3", "tensus-d4", "tensus-d5")
+VARIANTS = {"dblp-diffmg": ("dblp", {"node_types": "diffmg"})}
+
+
+class Run(NamedTuple):
+    """One method on one data set with one seed."""
+
+    data: str
+    method: str
+    seed: int
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"{self.data}.{self.method}.{self.seed}.json"
+
+
+def plan(seeds: int) -> Iterator[Run]:
+    """The main rows, seed after seed; then the baselines, then the ablations."""
+    for methods, data, count in (
+        (MAIN, DATA, seeds),
+        (("gtn", "soft"), NODES, seeds),
+        (tuple(PEERS), NODES, seeds),
+        (("tensus", "diffmg"), tuple(VARIANTS), seeds),
+        (ABLATIONS, NODES, seeds),
+        (("gtn", "gcn", "gat", "rgcn", "hgt"), ("amazon", "yelp"), min(seeds, 2)),
+    ):
+        for seed in range(count):
+            for name in data:
+                yield from (
+                    Run(name, method, seed)
+                    for method in methods
+                    if method != "han" or name in META_PATHS
+                )
+
+
+def execute(run: Run, folder: Path, tasks: dict[str, Task]) -> dict[str, Any]:
+    """Run it, or read what it left."""
+    path = run.path(folder)
+    if path.exists():
+        done: dict[str, Any] = json.loads(path.read_text())
+        return done
+    name, options = VARIANTS.get(run.data, (run.data, {}))
+    if run.data not in tasks:
+        tasks[run.data] = _task(name, options)
+    task, start = tasks[run.data], time.perf_counter()
+    outcome = METHODS[run.method](name, task, run.seed)
+    result = {
+        **run._asdict(), "metric": task.metric, **outcome, "seconds": time.perf_counter() - start
+    }  # fmt: skip
+    write_json(path, result)
+    return result
+
+
+def _task(name: str, options: dict[str, Any]) -> Task:
+    """With ids where nodes have no features: the same as one-hot rows, and faster."""
+    task = make_task(load(name, **options), "diffmg")
+    for kind in task.x.keys() - task.data.features.keys():
+        task.x[kind] = torch.arange(task.data.node_counts[kind])
+    return task
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All results that there are."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]

@@ -1,0 +1,119 @@
+"""The cross-entropy method over meta-graphs: draw, score, refit the tensor to the best, repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from tensus_tn import DagTensor
+from tensus_tn.em import fit_em
+from tensus_tn.nn import MetaGraph
+
+Row = tuple[int, ...]
+
+
+class Found(NamedTuple):
+    """A meta-graph for each network, and its score: the lower, the better."""
+
+    score: float
+    meta_graphs: tuple[MetaGraph, ...]
+
+
+def search(
+    tensors: Sequence[DagTensor],
+    score: Callable[[Sequence[MetaGraph], int], float],
+    *,
+    rounds: int,
+    batch: int,
+    seed: int,
+    smoothing: float = 0.2,
+) -> tuple[list[Found], list[list[float]]]:
+    """Find good meta-graphs with `rounds * batch` scores; `tensors` have the distribution's shape.
+
+    The first candidates are drawn uniformly. After each round every tensor is fitted by maximum
+    likelihood to the best among all candidates so far, a quarter of a batch; its cores are mixed
+    with a share `smoothing` of the uniform one, so that no choice dies out.
+
+    Returns:
+        All candidates, best first, and the scores of every round.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    current = [_like(tensor, 0.0, generator) for tensor in tensors]
+    scores: dict[tuple[Row, ...], float] = {}
+    history = []
+    for _ in range(rounds):
+        fresh = _fresh(current, scores, batch, generator)
+        for rows in fresh:
+            scores[rows] = score(_meta_graphs(tensors, rows), seed)
+        history.append([scores[rows] for rows in fresh])
+        elite = sorted(scores, key=lambda rows: scores[rows])[: max(4, batch // 4)]
+        current = [
+            _refit(tensor, [rows[t] for rows in elite], smoothing, generator)
+            for t, tensor in enumerate(tensors)
+        ]
+    best = sorted(scores, key=lambda rows: scores[rows])
+    return [Found(scores[rows], _meta_graphs(tensors, rows)) for rows in best], history
+
+
+def _fresh(
+    tensors: Sequence[DagTensor],
+    known: dict[tuple[Row, ...], float],
+    batch: int,
+    generator: torch.Generator,
+) -> list[tuple[Row, ...]]:
+    """Up to `batch` candidates that are new; fewer where the distribution hardly has any."""
+    fresh: dict[tuple[Row, ...], None] = {}
+    for _ in range(20):
+        drawn = [tensor.sample(batch, generator=generator).tolist() for tensor in tensors]
+        for rows in zip(*drawn, strict=True):
+            candidate = tuple(tuple(row) for row in rows)
+            if candidate not in known and len(fresh) < batch:
+                fresh[candidate] = None
+    return list(fresh)
+
+
+def _refit(
+    tensor: DagTensor, elite: Sequence[Row], smoothing: float, generator: torch.Generator
+) -> DagTensor:
+    """The best of three fits, as the likelihood has local maxima; then mixed with uniform cores."""
+    index = torch.tensor(elite)
+    fits = [
+        fit_em(index, _like(tensor, 1.0, generator), max_sweeps=50, tol=1e-4, progress=False)
+        for _ in range(3)
+    ]
+    fitted = max(fits, key=lambda fit: fit[1].log_likelihood)[0]
+    with torch.no_grad():
+        for logits in fitted.parameters():
+            share = smoothing / len(logits)
+            logits.copy_(((1 - smoothing) * logits.softmax(0) + share).log())
+    return fitted
+
+
+def _like(tensor: DagTensor, init_scale: float, generator: torch.Generator) -> DagTensor:
+    """A fresh tensor of the same shape, ranks and ties."""
+    inner = zip(tensor.dag.inner, tensor.structure.ranks, strict=False)
+    shared = tensor.ties == "global"
+    rank = tensor.structure.ranks[0] if shared or not tensor.dag.inner else dict(inner)
+    return DagTensor(
+        tensor.dag,
+        {edge: list(names) for edge, names in tensor.choice_names.items()},
+        rank,
+        ties=tensor.ties,
+        init_scale=init_scale,
+        generator=generator,
+    )
+
+
+def _meta_graphs(tensors: Sequence[DagTensor], rows: Sequence[Row]) -> tuple[MetaGraph, ...]:
+    return tuple(
+        MetaGraph(
+            tensor.dag,
+            {
+                edge: tensor.choice_names[edge][choice]
+                for edge, choice in zip(tensor.dag.edges, row, strict=True)
+            },
+        )
+        for tensor, row in zip(tensors, rows, strict=True)
+    )

@@ -1,0 +1,59 @@
+"""What is run: data sets, budgets, and settings found on validation data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+NODES, PAIRS = ("dblp", "acm", "imdb"), ("amazon", "yelp")
+DATA = NODES + PAIRS
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a search may spend: the same for every method that searches by scores."""
+
+    rounds: int
+    batch: int
+    finalists: int  # trained by the full protocol, and chosen from by validation
+    epochs: int  # of a short training, for pairs
+
+
+_PAIRS = Budget(rounds=2, batch=5, finalists=1, epochs=12)
+BUDGET = {
+    **dict.fromkeys(NODES, Budget(rounds=4, batch=16, finalists=3, epochs=0)),
+    **dict.fromkeys(PAIRS, _PAIRS),
+}
+
+#: Of every final training on pairs: epochs without a better validation AUC before it stops. DiffMG
+#: always runs 200 epochs.
+PAIR_PATIENCE = 30
+
+#: Differences from DiffMG's settings, for all methods that search by scores: the best of a small
+#: grid on validation data, with the meta-graph that DiffMG published.
+TUNED: dict[str, dict[str, Any]] = {
+    "dblp": {},
+    "acm": {},
+    "imdb": {"lr": 0.002, "weight_decay": 0.01, "dropout": 0.9},
+    "amazon": {},
+    "yelp": {},
+}
+
+#: The number of layers of GTN, and PyG peers' learning rates and weight decays to choose from.
+GTN_STEPS = {"dblp": 3, "acm": 2, "imdb": 3, "amazon": 3, "yelp": 3}
+PEER_GRID: tuple[dict[str, Any], ...] = (
+    {"lr": 0.005, "weight_decay": 0.001, "dropout": 0.5},
+    {"lr": 0.01, "weight_decay": 0.005, "dropout": 0.7},
+    {"lr": 0.002, "weight_decay": 0.001, "dropout": 0.3},
+)
+
+#: The paper's tables; its authors copied the rows of all but TENSUS and GTN from DiffMG's paper.
+PAPER = {
+    "gcn": {"dblp": 87.30, "acm": 91.60, "imdb": 56.89, "amazon": 66.64, "yelp": 58.98},
+    "gat": {"dblp": 93.71, "acm": 92.33, "imdb": 58.14, "amazon": 55.70, "yelp": 56.55},
+    "han": {"dblp": 92.83, "acm": 90.96, "imdb": 56.77, "amazon": 67.35, "yelp": 64.28},
+    "gtn": {"dblp": 93.98, "acm": 91.89, "imdb": 59.68, "amazon": 71.82, "yelp": 66.27},
+    "hgt": {"dblp": 93.67, "acm": 91.83, "imdb": 59.35, "amazon": 74.75, "yelp": 68.07},
+    "diffmg": {"dblp": 94.45, "acm": 92.65, "imdb": 61.04, "amazon": 75.28, "yelp": 68.77},
+    "tensus": {"dblp": 95.92, "acm": 94.02, "imdb": 64.16, "amazon": 77.72, "yelp": 70.38},
+}

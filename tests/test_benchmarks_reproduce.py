@@ -1,0 +1,108 @@
+"""The reproduction: the search finds what it should, runs resume, and the page says what was found."""
+
+import json
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric")
+pytest.importorskip("matplotlib")
+
+from benchmarks.reproduce.candidates import NodeScore
+from benchmarks.reproduce.methods import METHODS
+from benchmarks.reproduce.peers import PEERS, Peer
+from benchmarks.reproduce.report import page, scores, spread, verdict
+from benchmarks.reproduce.runs import Run, execute, plan
+from benchmarks.reproduce.search import search
+from benchmarks.reproduce.settings import DATA, NODES
+from tensus_tn import Dag, DagTensor
+from tensus_tn.data import planted
+from tensus_tn.nn import MetaGraph
+from tensus_tn.tasks import Config, make_task
+
+NAMES = ["A", "B", "C", "identity"]
+
+
+def mistakes(meta_graphs, seed):
+    """How many links are not B."""
+    return sum(name != "B" for graph in meta_graphs for name in graph.relations.values())
+
+
+@pytest.mark.parametrize(("rank", "ties"), [(1, "node"), (2, "node"), (3, "global")])
+def test_search_closes_in_on_the_best(rank, ties):
+    dag = Dag.complete(3)
+    tensors = [DagTensor(dag, dict.fromkeys(dag.edges, NAMES), rank, ties=ties) for _ in range(2)]
+    found, history = search(tensors, mistakes, rounds=6, batch=24, seed=0)
+    assert [len(batch) for batch in history] == [24] * 6  # the budget, and not one more
+    assert len({tuple(str(m.relations) for m in f.meta_graphs) for f in found}) == 6 * 24
+    assert [f.score for f in found] == sorted(f.score for f in found)
+    assert found[0].score == mistakes(found[0].meta_graphs, 0) <= 3
+    assert sum(history[-1]) < 0.7 * sum(history[0])  # 12 links of 4 choices: 9 mistakes by chance
+    again, _ = search(tensors, mistakes, rounds=6, batch=24, seed=0)
+    assert again == found
+
+
+def test_the_score_of_nodes_prefers_the_planted_meta_graph():
+    config = Config(topology="path", steps=2, hidden=16, lr=0.02, epochs=100, patience=0)
+    data = planted(num_nodes=400)
+    score = NodeScore(config, make_task(data, "row"))
+    dag = Dag.path(2)
+
+    def value(first, second):
+        return score([MetaGraph(dag, {(0, 1): first, (1, 2): second})], 0)
+
+    assert value("A", "B") < value("identity", "identity") - 0.03  # the label is not in t itself
+    assert value("A", "B") == value("A", "B")
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "han"])
+def test_peers_score_the_target_nodes_and_learn(name):
+    data = planted(num_nodes=30)
+    task = make_task(data, "row")
+    torch.manual_seed(0)
+    model = Peer(task, PEERS[name](data, 16), 16, 0.0)
+    output = task.outputs(model, ["train"])["train"]
+    assert output.shape == (15, 2)
+    task.loss(output, "train").backward()
+    assert all(p.grad is not None for p in model.classifier.parameters())
+    assert model.project.maps[0].weight.grad.abs().sum() > 0  # sources reach the target
+
+
+def test_plan_has_the_main_rows_first_and_no_run_twice():
+    runs = list(plan(2))
+    assert len(set(runs)) == len(runs)
+    assert {run.method for run in runs} <= set(METHODS)
+    assert {run.data for run in runs[:20]} == set(DATA)
+    assert {run.method for run in runs[:20]} == {"tensus", "diffmg", "cp", "rank1"}
+
+
+def test_a_run_that_is_there_is_not_run_again(tmp_path):
+    run = Run("no-such-data", "tensus", 3)
+    run.path(tmp_path).write_text(json.dumps({"test": 1.5}))
+    assert execute(run, tmp_path, {}) == {"test": 1.5}
+    with pytest.raises(FileNotFoundError, match="no-such-data"):
+        execute(run._replace(seed=4), tmp_path, {})
+    assert len(list(tmp_path.iterdir())) == 1  # nothing is left of a run that failed
+
+
+def result(data, method, seed, test):
+    return {
+        "data": data, "method": method, "seed": seed, "val": test + 1, "test": test,
+        "train_seconds": 2.0, "search_seconds": 1.0, "criterion": 0.1, "curve": [test],
+        "search": [[0.5, 0.4]], "core_parameters": 10, "meta_graphs": [],
+    }  # fmt: skip
+
+
+def test_tables_and_verdict_tell_losses():
+    results = [result("acm", "tensus", s, 90.0 + s) for s in range(2)]
+    results += [result("acm", "diffmg", s, 92.0 + 2 * s) for s in range(2)]
+    assert spread([90.0, 91.0]) == f"90.50 ± {math.sqrt(0.5):.2f} (2)"
+    text = "\n".join(scores(results, NODES))
+    assert "90.50 ± 0.71 (2) | 94.02" in text
+    assert "93.00 ± 1.41 (2) | 92.65" in text
+    lines = verdict(results)
+    assert any("not reached" in line and "-2.50 ± 0.71" in line for line in lines)
+    assert "- **dblp**: not run." in lines
+    facts = {"processor": "p", "cores": 2, "torch": "t", "date": "d"}
+    assert "93.00" in page(results, facts, "{nodes}{machine}")
