@@ -323,6 +323,16 @@ def test_sampled_search_learns_and_resumes(tmp_path, search, make):
     assert run(halves.with_values({"resume": True}), task).history == whole.history
 
 
+class Malicious:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
 def test_bad_checkpoints_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         load_checkpoint(tmp_path / "none.pt")
@@ -332,9 +342,10 @@ def test_bad_checkpoints_are_refused(tmp_path):
     torch.save({"model": 1}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="not a checkpoint of format"):
         load_checkpoint(tmp_path / "other.pt")
-    torch.save(nn.Linear(1, 1), tmp_path / "object.pt")
+    torch.save({"model": Malicious(tmp_path / "made")}, tmp_path / "object.pt")
     with pytest.raises(ValueError, match="not a checkpoint"):
         load_checkpoint(tmp_path / "object.pt")
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
