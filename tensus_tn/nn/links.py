@@ -18,7 +18,7 @@ from tensus_tn.relations import RelationGraph
 
 #: Parts of graphs, as long as the whole graph lives (neither changes); at most so many of each.
 _PARTS: WeakKeyDictionary[RelationGraph, dict[tuple[str, ...], RelationGraph]] = WeakKeyDictionary()
-_MAX_PARTS = 32
+_MAX_PARTS = 8
 
 
 def follow(
@@ -36,10 +36,13 @@ def follow(
     if not edges:
         return torch.zeros_like(h)
     used = tuple(name for name in graph.relation_names if name in {relations[e] for e in edges})
+    # To make a part takes as long as it saves in a few passes: only where it is small, and
+    # so likely to be met again.
+    part = select(graph, used) if 2 * len(used) <= graph.num_relations else graph
+    used = part.relation_names
     chosen = torch.tensor([used.index(relations[edge]) for edge in edges], device=h.device)
     values = torch.stack([weights[edge] for edge in edges])
     cores = (F.one_hot(chosen, len(used)) * values[:, None]).reshape(len(edges), -1, 1, 1)
-    part = select(graph, used)
     return propagate_dag(part, Dag(edges), h, dict(zip(edges, cores, strict=True))).squeeze(1)
 
 
@@ -68,7 +71,7 @@ def select(graph: RelationGraph, relations: tuple[str, ...]) -> RelationGraph:
     parts = _PARTS.setdefault(graph, {})
     if relations not in parts:
         if len(parts) >= _MAX_PARTS:
-            parts.clear()
+            del parts[next(iter(parts))]
         parts[relations] = _select(graph, relations)
     return parts[relations]
 

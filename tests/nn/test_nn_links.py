@@ -57,6 +57,10 @@ def test_follow_leaves_out_what_leads_nowhere():
     torch.testing.assert_close(links.follow(graph, dag, h, relations, weights), expected)
     useful = [edge for _, edges in links.useful_links(dag, relations) for edge in edges]
     assert set(useful) == {(0, 1), (0, 3), (1, 3)}
+    few = dict.fromkeys(dag.edges, "X")  # so few that they become a graph of their own
+    expected = sink_state(dense(graph), dag, h, few, weights)
+    torch.testing.assert_close(links.follow(graph, dag, h, few, weights), expected)
+    assert list(links._PARTS[graph]) == [("X",)]
     nothing = dict.fromkeys(dag.edges, "zero")
     assert torch.equal(links.follow(graph, dag, h, nothing, weights), torch.zeros_like(h))
 
