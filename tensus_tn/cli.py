@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from tensus_tn._version import __version__
+from tensus_tn.checks import check_size
 from tensus_tn.data import Split
 from tensus_tn.tasks import (
     METHODS,
@@ -150,7 +151,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
                 "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="NAME",
                 help=f"some of {', '.join(METHODS)} (default: all)",
             )  # fmt: skip
-            sub.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
+            sub.add_argument(
+                "--seeds", type=positive_integer, default=3, help="how many (default: 3)"
+            )
         if name == "bench":
             sub.add_argument(
                 "--seconds", type=float, default=5.0, help="for each measurement (default: 5)"
@@ -163,9 +166,16 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     sub = _command(commands, "show", "print and draw the meta-graphs of a checkpoint", _show)
     sub.add_argument("checkpoint", help="file, or folder of a run")
-    sub.add_argument("--top", type=int, default=1, help="how many of the best (default: 1)")
+    sub.add_argument(
+        "--top", type=positive_integer, default=1, help="how many of the best (default: 1)"
+    )
     sub.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
     return parser
+
+
+def positive_integer(text: str) -> int:
+    """As argparse takes it: its name is in the message for what is not one."""
+    return check_size("this", int(text))
 
 
 def _command(
@@ -185,7 +195,7 @@ def _defaults(name: str, phase: Phase, argv: Sequence[str]) -> Config:
     early.add_argument("--config")
     early.add_argument("--data")
     given, _ = early.parse_known_args(argv)
-    file = read_toml(given.config) if given.config and name in argv else {}
+    file = read_toml(given.config) if given.config and argv[0] == name else {}
     data = given.data or file.get("data", Config.data)
     out = str(Path("runs") / f"{name}-{Path(data).stem}")
     values = {**preset(data, phase), "out": out, **file, "data": data}

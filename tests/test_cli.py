@@ -121,6 +121,13 @@ def test_wrong_input_is_one_line_and_exit_code_2(folder, capsys, arguments, mess
     assert len(errors.splitlines()) == 1
 
 
+@pytest.mark.parametrize("arguments", [["compare", "--seeds", "0"], ["show", "x", "--top", "-1"]])
+def test_numbers_that_must_be_positive(arguments, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "invalid positive_integer value" in capsys.readouterr().err
+
+
 def test_missing_data_say_where_they_come_from(folder, capsys, monkeypatch):
     monkeypatch.setenv("TENSUS_DATA", str(folder))
     assert main(["train", "--data", "acm"]) == 2

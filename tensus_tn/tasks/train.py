@@ -124,12 +124,12 @@ class Trainer:
         return self.history
 
     def _run_epoch(self) -> Record:
-        train_loss = self.step()
-        if not math.isfinite(train_loss):
-            raise ValueError(
-                f"the training loss is {train_loss} in epoch {self.epoch + 1}: try a smaller lr"
-            )
-        outcome = self.evaluate("val")
+        train_loss, outcome = self.step(), self.evaluate("val")
+        for split, loss in (("training", train_loss), ("validation", outcome["loss"])):
+            if not math.isfinite(loss):
+                raise ValueError(
+                    f"the {split} loss is {loss} in epoch {self.epoch + 1}: try a smaller lr"
+                )
         record = {"epoch": self.epoch + 1, "train_loss": train_loss}
         record.update({f"val_{key}": value for key, value in outcome.items()})
         self.history.append(record)
@@ -221,10 +221,12 @@ class Trainer:
         state = load_checkpoint(checkpoint)
         mine, theirs = self.config.to_dict(), state["config"]
         differ = [key for key in mine if key not in _FREE and mine[key] != theirs.get(key)]
-        if differ or state["data"] != repr(self.task.data):
-            changes = [f"{key}: {theirs.get(key)!r} there, {mine[key]!r} here" for key in differ]
-            reason = "; ".join(changes) or f"its data are {state['data']}"
-            raise ValueError(f"{checkpoint} is of another run: {reason}")
+        changes = [f"{key}: {theirs.get(key)!r} there, {mine[key]!r} here" for key in differ]
+        if state["data"] != repr(self.task.data):
+            changes.append(f"its data are {state['data']}")
+        changes += [f"another {key}" for key in self.extra if state.get(key) != self.extra[key]]
+        if changes:
+            raise ValueError(f"{checkpoint} is of another run: {'; '.join(changes)}")
         self.load_state_dict(state)
 
 

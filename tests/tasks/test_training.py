@@ -269,6 +269,14 @@ def test_the_checkpoint_of_another_run_is_not_resumed(tmp_path, task):
         run(config.with_values({"resume": True, "lr": 0.5}), task)
     with pytest.raises(ValueError, match="another run: its data are"):
         run(config.with_values({"resume": True}), make_task(planted(num_nodes=64), "row"))
+    chosen = best_meta_graphs(build_model(config, task.spec), 1)
+    with pytest.raises(ValueError, match="another run: another chosen"):
+        fit(
+            build_model(config, task.spec, chosen),
+            task,
+            config.with_values({"resume": True}),
+            chosen,
+        )
 
 
 def test_restore_gives_the_best_state(tmp_path, task):
