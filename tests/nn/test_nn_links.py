@@ -33,6 +33,21 @@ def test_a_part_has_the_same_matrices_and_gradients(options, names):
     assert torch.autograd.gradcheck(lambda h, w: propagate(part, h, w), (h, w))
 
 
+def test_a_part_of_learned_values_and_new_values_of_a_part():
+    graph = random_graph(12, edges=20)
+    h = torch.randn(12, 2, 3, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(2, 2, 2, dtype=torch.float64)
+    values = torch.rand(graph.num_edges, dtype=torch.float64, requires_grad=True)
+
+    def of_learned(h, values):
+        return propagate(links.select(graph.with_values(values), ("PA", "X")), h, w)
+
+    assert torch.autograd.gradcheck(of_learned, (h, values))
+    part = links.select(graph, ("PA", "X"))
+    values = torch.rand(part.num_edges, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda h, v: propagate(part.with_values(v), h, w), (h, values))
+
+
 def test_parts_are_kept_as_long_as_their_graph_and_not_too_many():
     graph = random_graph()
     assert links.select(graph, ("PA",)) is links.select(graph, ("PA",))
@@ -41,7 +56,7 @@ def test_parts_are_kept_as_long_as_their_graph_and_not_too_many():
     del graph
     gc.collect()
     assert part() is None
-    many = random_graph(names=[f"r{k}" for k in range(links._MAX_PARTS + 3)], edges=2)
+    many = random_graph(3, names=[f"r{k}" for k in range(links._MAX_PARTS + 3)], edges=2)
     for name in many.relation_names:
         links.select(many, (name,))
         assert len(links._PARTS[many]) <= links._MAX_PARTS
