@@ -41,7 +41,8 @@ def load_herec(
         rated = f"{known.relations[known.ratings][0]}_{known.relations[known.ratings][1]}"
         ratings, seeds = ratings or rated, seeds or known.seeds
     else:
-        names = {file.stem: file.stem for file in sorted(path.glob("*_*.dat"))}
+        stems = sorted(file.stem for file in path.glob("*_*.dat"))
+        names = {stem: stem for stem in stems if stem.count("_") == 1}
     if ratings not in names:
         raise ValueError(f"ratings must be one of the files {list(names)}, got {ratings!r}")
     columns = {stem: _read(sources.find(path / f"{stem}.dat")) for stem in names}

@@ -54,4 +54,5 @@ def write_herec(folder, ratings):
     np.savetxt(
         folder / "user_user.dat", [[1, 2, 1], [2, 1, 1], [3, 1, 1]], fmt="%d", delimiter="\t"
     )
+    (folder / "user_item_old.dat").write_text("no relation\n")
     return folder
