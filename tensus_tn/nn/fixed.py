@@ -78,6 +78,7 @@ def _merge(
     """The relations on the links between numbered states, and the sink of every meta-graph.
 
     A state is known by what is sent to it: (relation, number of the sending state), in any order.
+    One that only an identity is sent to is the sending state itself.
     """
     number: dict[tuple[tuple[str, int], ...], int] = {}
     links: dict[tuple[int, int], list[str]] = {}
@@ -86,6 +87,9 @@ def _merge(
         state = {meta_graph.dag.source: 0}
         for node, edges in useful_links(meta_graph.dag, meta_graph.relations):
             sent = tuple(sorted((meta_graph.relations[e], state[e[0]]) for e in edges))
+            if node != meta_graph.dag.sink and len(sent) == 1 and sent[0][0] == IDENTITY:
+                state[node] = sent[0][1]
+                continue
             if sent not in number:
                 number[sent] = len(number) + 1
                 for name, tail in sent:

@@ -230,10 +230,14 @@ def test_fixed_meta_graphs_share_states_and_count_what_is_double(graph):
     a, h = dense(graph), conv.lin(x)
     h_two = a["PA"] @ h + a["PA"] @ h
     torch.testing.assert_close(fixed(x, graph), 0.5 * h_two + 0.5 * a["AP"] @ (a["PA"] @ h))
+    assert conv.fix(same_twice).heads[0].merged.edges == ((0, 1),)
     alone = conv.fix(other)
     assert alone.heads[0].relations == ("PA", "AP")
     assert len(alone.heads[0].merged.edges) == 2
     torch.testing.assert_close(alone(x, graph), a["AP"] @ (a["PA"] @ h))
+    nothing_but_identities = MetaGraph(Dag.path(2), dict.fromkeys(Dag.path(2).edges, "identity"))
+    torch.testing.assert_close(conv.fix(nothing_but_identities)(x, graph), h)
+    torch.testing.assert_close(conv.fix([nothing_but_identities] * 2)(x, graph), h)
 
 
 def test_one_tensor_for_each_query(graph):
