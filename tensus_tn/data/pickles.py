@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-_NUMPY = {"ndarray", "dtype", "_reconstruct", "scalar", "_frombuffer"}
 _FORMATS = {
     f"{form}_{kind}": form for form in ("coo", "csc", "csr") for kind in ("matrix", "array")
 }
@@ -39,28 +38,6 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
             raise ValueError(f"{name} is not a pickle of arrays: {error!r}") from error
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        root = module.partition(".")[0]
-        if root == "numpy" and name in _NUMPY:
-            return {
-                "ndarray": np.ndarray,
-                "dtype": np.dtype,
-                "_frombuffer": _frombuffer,
-            }.get(name) or super().find_class("numpy._core.multiarray", name)
-        if module.startswith("scipy.sparse") and name in _FORMATS:
-            return type(name, (_Sparse,), {"form": _FORMATS[name]})
-        if (module, name) in (("copy_reg", "_reconstructor"), ("copyreg", "_reconstructor")):
-            return _reconstructor  # how protocols 0 and 1 make an object
-        if (module, name) in (("__builtin__", "object"), ("builtins", "object")):
-            return object
-        if (module, name) == ("_codecs", "encode"):
-            return _encode  # how protocols up to 2 hold bytes
-        raise pickle.UnpicklingError(
-            f"it asks for {module}.{name}, but only numpy arrays and scipy matrices are loaded"
-        )
-
-
 def _frombuffer(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any) -> Any:
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
@@ -73,6 +50,37 @@ def _reconstructor(cls: type, base: type, state: Any) -> Any:
 
 def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
+
+
+#: What pickles of arrays call; numpy's modules are left out, because they have moved over time.
+_NUMPY: dict[str, Any] = {
+    "ndarray": np.ndarray,
+    "dtype": np.dtype,
+    "_reconstruct": np.zeros(0).__reduce__()[0],
+    "scalar": np.float64(0).__reduce__()[0],
+    "_frombuffer": _frombuffer,
+}
+#: How protocols 0 and 1 make an object, and protocols up to 2 hold bytes.
+_PYTHON: dict[tuple[str, str], Any] = {
+    ("copy_reg", "_reconstructor"): _reconstructor,
+    ("copyreg", "_reconstructor"): _reconstructor,
+    ("__builtin__", "object"): object,
+    ("builtins", "object"): object,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] == "numpy" and name in _NUMPY:
+            return _NUMPY[name]
+        if module.startswith("scipy.sparse") and name in _FORMATS:
+            return type(name, (_Sparse,), {"form": _FORMATS[name]})
+        if (module, name) in _PYTHON:
+            return _PYTHON[module, name]
+        raise pickle.UnpicklingError(
+            f"it asks for {module}.{name}, but only numpy arrays and scipy matrices are loaded"
+        )
 
 
 def _rebuilt(value: Any) -> Any:
