@@ -10,6 +10,7 @@ and at least half of a multiprocessor's threads at work at once.
 import argparse
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -157,7 +158,9 @@ def main() -> None:
         f"occupancy.\n\n{markdown(columns, table)}\n"
     )
     print(text)
-    print(f"compiled in {seconds:.0f} s on {os.cpu_count()} cores")
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = spent.ru_utime + spent.ru_stime
+    print(f"compiled in {seconds:.0f} s on {os.cpu_count()} cores, {processor:.0f} s of their time")
     if page:
         page.write_text(page.read_text().split(MARK)[0] + f"{MARK}\n\n{text}")
     if missed := misses(table):

@@ -111,7 +111,7 @@ template <class I> class Launches {
     for (size_t first = 0; (first == 0 || first < columns_.size()) && !error_; first += kMaxColumns) {
       set_columns(first, kMaxColumns);
       const Scratch before = scratch_;
-      aligned_ ? run_edges<2, kVector>() : run_edges<2, 1>();
+      choose_edges();
       if (!error_ && launching_) error_ = launch_error();
       reuse(before);
       pass_.accumulate = true;
@@ -164,12 +164,19 @@ template <class I> class Launches {
   }
 
   // What is usual, at compile time: one rank or two, vectors, indices of 32 bits. The rest takes a path that can do
-  // it all: features one by one, at any address.
+  // it all: features one by one, at any address, and indices that take twice the registers.
   template <bool kGradient> void choose() {
-    if (!aligned_) return run<2, 1, kGradient>();
+    if constexpr (sizeof(I) == 4) {
+      if (aligned_ && pass_.rank == 1) return run<1, kVector, kGradient>();
+      if (aligned_) return run<2, kVector, kGradient>();
+    }
+    run<2, 1, kGradient>();
+  }
+
+  void choose_edges() {
     if constexpr (sizeof(I) == 4)
-      if (pass_.rank > 1) return run<2, kVector, kGradient>();
-    run<1, kVector, kGradient>();
+      if (aligned_) return run_edges<2, kVector>();
+    run_edges<2, 1>();
   }
 
   template <int P, int V, bool kGradient> void run() {

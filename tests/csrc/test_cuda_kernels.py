@@ -155,7 +155,7 @@ def run_child(module, preload=None, reals=("f32",), seed=1):
         environment |= {"TSAN_OPTIONS": "halt_on_error=1"}
         if shutil.which("setarch"):  # the shadow memory wants addresses that are not random
             command = ["setarch", "-R", *command]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
 
 
 @needs_preload

@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
@@ -30,7 +32,7 @@
 namespace simt {
 namespace {
 
-constexpr size_t kStack = 128 << 10;
+constexpr size_t kStack = 64 << 10;
 constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;
 constexpr size_t kMaxShared = 48 << 10;  // without asking for more
 
@@ -44,8 +46,27 @@ struct Fiber {
   Collective collective{};
   Exchange exchange{};
   ucontext_t context;
-  void* fake_stack = nullptr;   // of the address sanitizer
-  void* shadow = nullptr;       // of the thread sanitizer
+  void* fake_stack = nullptr;  // of the address sanitizer
+  void* shadow = nullptr;      // of the thread sanitizer
+  bool started = false;
+};
+
+// The stacks of a block's threads and their shadows. Those of a launch are used again by the next one; to the thread
+// sanitizer, two blocks of one launch that used the same stacks would be racing.
+struct Seats {
+  std::unique_ptr<unsigned char[]> stacks;
+  std::vector<void*> shadows;
+
+  static const Seats& of(unsigned block, int threads) {
+    ON_THREADS(if (false)) block = 0;
+    static std::map<std::pair<unsigned, int>, Seats> all;
+    Seats& seats = all[{block, threads}];
+    if (!seats.stacks) {
+      seats.stacks.reset(new unsigned char[threads * kStack]);
+      ON_THREADS(for (int t = 0; t < threads; ++t) seats.shadows.push_back(__tsan_create_fiber(0)));
+    }
+    return seats;
+  }
 };
 
 uint64_t seed = 0;
@@ -56,7 +77,7 @@ class Block {
  public:
   Block(unsigned index, unsigned blocks, int threads, size_t shared, Body body, const void* arguments)
       : body(body), arguments(arguments), shared_memory(new unsigned char[shared]), random_(seed + index),
-        fibers_(threads), order_(threads), stacks_(new unsigned char[threads * kStack]) {
+        fibers_(threads), order_(threads), seats_(Seats::of(index, threads)) {
     std::fill_n(shared_memory.get(), shared, 0xff);  // not a number, until it is written
     for (int t = 0; t < threads; ++t) fibers_[t].coordinates = {{unsigned(t)}, {index}, {blocks}}, order_[t] = t;
   }
@@ -98,7 +119,7 @@ class Block {
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
   std::vector<unsigned> order_;
-  const std::unique_ptr<unsigned char[]> stacks_;
+  const Seats& seats_;
   ucontext_t scheduler_;
   void* scheduler_fake_ = nullptr;
   void* scheduler_shadow_ = nullptr;
@@ -119,17 +140,18 @@ void Block::start() {
   for (unsigned t = 0; t < fibers_.size(); ++t) {
     Fiber& fiber = fibers_[t];
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = &stacks_[t * kStack];
+    fiber.context.uc_stack.ss_sp = &seats_.stacks[t * kStack];
     fiber.context.uc_stack.ss_size = kStack;
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, enter, 0);
-    ON_THREADS(fiber.shadow = __tsan_create_fiber(0));
+    ON_THREADS(fiber.shadow = seats_.shadows[t]);
   }
 }
 
 void Block::switch_to(Fiber& fiber) {
   now = &fiber;
-  ON_THREADS(__tsan_switch_to_fiber(fiber.shadow, __tsan_switch_to_fiber_no_sync));
+  ON_THREADS(__tsan_switch_to_fiber(fiber.shadow, fiber.started ? __tsan_switch_to_fiber_no_sync : 0));
+  fiber.started = true;  // the launch itself orders what came before it
   ON_ADDRESS(__sanitizer_start_switch_fiber(&scheduler_fake_, fiber.context.uc_stack.ss_sp, kStack));
   swapcontext(&scheduler_, &fiber.context);
   ON_ADDRESS(__sanitizer_finish_switch_fiber(scheduler_fake_, nullptr, nullptr));
@@ -147,7 +169,6 @@ bool Block::run() {
       report(*std::find_if_not(fibers_.begin(), fibers_.end(), is_done),
              "not all threads reach a barrier or a collective operation that others wait at");
   }
-  ON_THREADS(for (Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.shadow));
   return problem.empty();
 }
 
@@ -241,7 +262,7 @@ void run(int64_t blocks, int threads, size_t shared, Body body, const void* argu
     first_error = "invalid launch";
     return;
   }
-  std::vector<std::unique_ptr<Block>> finished;  // kept for the thread sanitizer: no two blocks may use the same memory
+  std::vector<std::unique_ptr<Block>> finished;  // kept, for shared memory must not be used again either
   for (int64_t b = 0; b < blocks && first_error.empty(); ++b) {
     finished.push_back(std::make_unique<Block>(unsigned(b), unsigned(blocks), threads, shared, body, arguments));
     block = finished.back().get();
@@ -250,9 +271,6 @@ void run(int64_t blocks, int threads, size_t shared, Body body, const void* argu
       first_error = "block " + std::to_string(thread.block.x) + ", thread " + std::to_string(thread.thread.x) + ": " +
                     block->problem;
     }
-#ifndef SIMT_THREADS
-    finished.clear();
-#endif
   }
   // Only now may the caller, and the next launch, look at what the threads wrote.
   ON_THREADS(for (const auto& one : finished) __tsan_acquire(&one->end_tag));
