@@ -42,6 +42,17 @@ def load_gtn(
         name: Of the data set; that of the folder if empty.
         node_types: `"true"`, or `"diffmg"` for the blocks of nodes that DiffMG took for types
             (`node_types.npy`); they differ on DBLP only, where DiffMG's are wrong.
+
+    Example:
+        >>> import pickle, tempfile
+        >>> import scipy.sparse as sp
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> files = {"edges": [sp.eye_array(3, k=1).tocsr()], "node_features": np.eye(3)}
+        >>> files["labels"] = [[[0, 1]], [[1, 0]], [[2, 1]]]
+        >>> for name, value in files.items():
+        ...     _ = (folder / f"{name}.pkl").write_bytes(pickle.dumps(value))
+        >>> load_gtn(folder, name="small").target
+        NodeLabels(node, 2 classes, train 1, val 1, test 1)
     """
     check_node_types(node_types)
     path, types = Path(folder), Path(folder) / "node_types.npy"
@@ -70,6 +81,11 @@ def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
 
     `adjs_offset.pkl` holds the relation between users as `"0"` (where there is one), and others,
     in one direction, as `"1"`, `"2"`, ...; we name those of Amazon, Yelp and Douban.
+
+    Example:
+        >>> load_diffmg("preprocessed/Yelp")  # where there is none
+        Traceback (most recent call last):
+        FileNotFoundError: there is no preprocessed/Yelp/adjs_offset.pkl...
     """
     path = Path(folder)
     name = (name or path.resolve().name).lower().removesuffix("_movie")

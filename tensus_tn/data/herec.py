@@ -19,7 +19,7 @@ def load_herec(
     ratings: str = "",
     seeds: tuple[int, int] | None = None,
 ) -> Dataset:
-    """Recommendation from files `user_item.dat`, `item_brand.dat`, ..., split as DiffMG does.
+    r"""Recommendation from files `user_item.dat`, `item_brand.dat`, ..., split as DiffMG does.
 
     A line is an id of the first and one of the second type, and whatever follows; in the file of
     ratings the third number is a rating, and positive means more than 3. Of a repeated pair the
@@ -32,6 +32,14 @@ def load_herec(
             of the paper are read, others may lie beside them.
         ratings: The file to be predicted, without `.dat`; needed if we don't know the data set.
         seeds: Of the draws of positive and of negative pairs; DiffMG's, or (0, 0), if None.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> lines = [f"{u}\t{i}\t{1 + u * i % 5}" for u in range(1, 9) for i in range(1, 9)]
+        >>> _ = (folder / "user_item.dat").write_text("\n".join(lines))
+        >>> load_herec(folder, ratings="user_item").target
+        NodePairs(user, item, train 7, val 2, test 3)
     """
     path = Path(folder)
     name = (name or path.resolve().name).lower().replace(" ", "_").removesuffix("_movie")

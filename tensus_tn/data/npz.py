@@ -28,6 +28,11 @@ def load_npz(
         node_types: `"true"`, or `"diffmg"`: the blocks of nodes that DiffMG took for types. They
             differ on DBLP only, where DiffMG's are wrong: the first holds all authors and most papers.
         verify: Compare the checksums of the files that we know.
+
+    Example:
+        >>> load_npz("gtn_acm.npz")  # where there is none
+        Traceback (most recent call last):
+        FileNotFoundError: there is no gtn_acm.npz. The file comes from GTN's ACM, https://...
     """
     check_node_types(node_types)
     file = sources.find(path)

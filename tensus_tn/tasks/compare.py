@@ -82,6 +82,15 @@ def compare(
         seeds: Of search and training.
         methods: By name.
         report: Called after every run.
+
+    Example:
+        >>> from tensus_tn.data import planted
+        >>> from tensus_tn.tasks import make_task
+        >>> config = Config(topology="path", steps=2, epochs=2, progress=False)
+        >>> some = {"tensus": tensus, "gtn": gtn}
+        >>> results = compare(config, make_task(planted(num_nodes=50)), [0, 1], some)
+        >>> len(results["gtn"])
+        2
     """
     results: dict[str, list[Result]] = {name: [] for name in methods}
     for seed in seeds:

@@ -71,7 +71,12 @@ def run(config: Config, task: Task | None = None) -> Result:
 
 
 def load_task(config: Config) -> Task:
-    """The task of the settings' data."""
+    """The task of the settings' data.
+
+    Example:
+        >>> load_task(Config(data="planted")).metric
+        'macro_f1'
+    """
     options = {} if config.node_types == "true" else {"node_types": config.node_types}
     return make_task(load(config.data, **options), config.normalisation)
 
@@ -85,6 +90,18 @@ def fit(
     """Train any model that the task can call, by the settings, as `run` does with its own.
 
     `chosen` is what the model was derived to; it goes into the checkpoint.
+
+    Example:
+        >>> class Bias(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.score = nn.Parameter(torch.zeros(2))
+        ...
+        ...     def forward(self, x, graph):
+        ...         return self.score.expand(len(x["t"]), 2)
+        >>> config = Config(epochs=2, progress=False)
+        >>> fit(Bias(), load_task(config), config).num_parameters
+        2
     """
     out = Path(config.out) if config.out else None
     extra: dict[str, Any] = {"spec": dict(task.spec), "chosen": None}
@@ -117,7 +134,16 @@ def fit(
 
 
 def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | TwoTowers]:
-    """Settings and network, in its best state, from a checkpoint or the folder of a run."""
+    """Settings and network, in its best state, from a checkpoint or the folder of a run.
+
+    Example:
+        >>> import tempfile
+        >>> config = Config(epochs=2, progress=False, out=tempfile.mkdtemp())
+        >>> result = run(config)
+        >>> restored, model = restore(config.out)
+        >>> restored == config
+        True
+    """
     path = Path(checkpoint)
     path = path / CHECKPOINT if path.is_dir() else path
     state = load_checkpoint(path)

@@ -71,6 +71,21 @@ class LinkPrediction:
 
     A model is called as `model(x, graph, pairs)`, with `pairs` (2, B) in ids within their node
     types, and returns their scores (B,).
+
+    Example:
+        >>> from tensus_tn.data import Relation
+        >>> buys = torch.tensor([[0, 1], [2, 3]])
+        >>> relations = {
+        ...     "IU": Relation("user", "item", buys),
+        ...     "UI": Relation("item", "user", buys.flip(0)),
+        ... }
+        >>> likes, dislikes = (
+        ...     dict.fromkeys(SPLITS, torch.tensor([pair])) for pair in ([0, 3], [1, 2])
+        ... )
+        >>> target = NodePairs("user", "item", likes, dislikes)
+        >>> task = LinkPrediction(Dataset("shop", {"user": 2, "item": 2}, relations, target))
+        >>> task.scores(torch.tensor([1.0, 0.0]), "test")  # of a positive and a negative pair
+        {'auc': 1.0}
     """
 
     metric = "auc"
