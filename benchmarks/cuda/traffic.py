@@ -21,7 +21,7 @@ from tensus_tn._segments import Segments
 
 MARK = "<!-- The rest is written by benchmarks/cuda/traffic.py. -->"
 NUMBER = INDEX = 4  # bytes: float32 and int32
-COLUMNS, GRADIENT_COLUMNS = 16, 8  # of one launch: csrc/cuda/kernels.cu
+COLUMNS = 16  # of one launch: csrc/cuda/pass.h
 GRADIENT_BLOCKS, GROUPS = 1024, 4  # each block leaves a partial sum of dw
 SPLIT = 512  # longer rows are split: csrc/cuda/pass.h
 
@@ -122,7 +122,7 @@ def least(graph: RelationGraph, s: Segments, one: Pass, features: int) -> Traffi
 
 def ours(graph: RelationGraph, s: Segments, one: Pass, features: int) -> Traffic:
     """The same, and: a gather for each launch, parts of long rows, partial sums of dw."""
-    launches = math.ceil(one.columns / (GRADIENT_COLUMNS if one.weights else COLUMNS))
+    launches = math.ceil(one.columns / COLUMNS)
     once = least(graph, s, one, features)
     degree = s.seg_ptr[s.row_ptr.long()].diff()
     parts = int(((degree[degree > SPLIT] + SPLIT - 1) // SPLIT).sum())

@@ -26,15 +26,13 @@ using A = Sum<T>;
 // is read by 8 bytes), of one or two ranks while they are gathered, and of some columns.
 constexpr int kVector = 16 / int(sizeof(A));
 template <bool kGradient> constexpr int kMixed = kGradient ? 2 : 4;
-constexpr int kMaxTeams = 4;  // 8 lanes read 128 bytes
+template <bool kGradient> constexpr int kMaxTeams = kMaxColumns / kMixed<kGradient>;
 #ifndef TENSUS_SHARED_BYTES
 #define TENSUS_SHARED_BYTES (15 << 10)
 #endif
 constexpr size_t kShared = TENSUS_SHARED_BYTES;  // of a block at most, so that half of all warps fit
 constexpr int64_t kMaxBlocks = 1 << 16;
 constexpr int64_t kMaxGradientBlocks = 1024;  // each leaves partial sums of dw
-
-static_assert(kMixed<false> * kMaxTeams <= kMaxColumns);
 
 int ceil_div(int64_t a, int64_t b) { return int((a + b - 1) / b); }
 
@@ -95,9 +93,8 @@ template <class I> class Launches {
     pass_.pair_rel = loops.pairs->seg_rel;
     bool gradient = false;
     for (const Column& column : columns_) gradient |= column.dw != nullptr;
-    const size_t most = (gradient ? kMixed<true> : kMixed<false>) * kMaxTeams;
-    for (size_t first = 0; first < columns_.size() && !error_; first += most) {
-      set_columns(first, most);
+    for (size_t first = 0; first < columns_.size() && !error_; first += kMaxColumns) {
+      set_columns(first);
       const Scratch before = scratch_;
       gradient ? choose<true>() : choose<false>();
       if (!error_ && launching_) error_ = launch_error();
@@ -109,7 +106,7 @@ template <class I> class Launches {
     pass_.grad = grad;
     pass_.accumulate = accumulate;
     for (size_t first = 0; (first == 0 || first < columns_.size()) && !error_; first += kMaxColumns) {
-      set_columns(first, kMaxColumns);
+      set_columns(first);
       const Scratch before = scratch_;
       choose_edges();
       if (!error_ && launching_) error_ = launch_error();
@@ -139,8 +136,8 @@ template <class I> class Launches {
     aligned_ = aligned_ && is_aligned(link.out) && is_aligned(link.other);
   }
 
-  void set_columns(size_t first, size_t most) {
-    pass_.columns = int(smaller(most, columns_.size() - first));
+  void set_columns(size_t first) {
+    pass_.columns = int(smaller<size_t>(kMaxColumns, columns_.size() - first));
     for (int c = 0; c < pass_.columns; ++c) pass_.column[c] = columns_[first + c];
   }
 
@@ -181,7 +178,7 @@ template <class I> class Launches {
 
   template <int P, int V, bool kGradient> void run() {
     constexpr int Q = kMixed<kGradient>;
-    pass_.teams = power_of_two(ceil_div(pass_.columns, Q), kMaxTeams);
+    pass_.teams = power_of_two(ceil_div(pass_.columns, Q), kMaxTeams<kGradient>);
     pass_.lanes = larger(P, power_of_two(ceil_div(pass_.features, V), 32 / pass_.teams));
     set_packed(P, pass_.teams * Q);
     if (error_) return;
