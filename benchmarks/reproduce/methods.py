@@ -14,8 +14,16 @@ from torch import nn
 from benchmarks.reproduce.candidates import make_score
 from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.search import search
-from benchmarks.reproduce.settings import BUDGET, GTN_STEPS, PAIR_PATIENCE, PAIRS, PEER_GRID, TUNED
-from tensus_tn import DagTensor
+from benchmarks.reproduce.settings import (
+    BUDGET,
+    GTN_STEPS,
+    PAIR_PATIENCE,
+    PAIRS,
+    PEER_GRID,
+    PUBLISHED,
+    TUNED,
+)
+from tensus_tn import Dag, DagTensor
 from tensus_tn.nn import MetaGraph, TwoTowers
 from tensus_tn.tasks import (
     Config,
@@ -31,6 +39,10 @@ from tensus_tn.tasks import (
 
 Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]
+
+_PUBLISHED_LINKS = [(k, k + 1) for k in range(4)] + [
+    (j, k) for k in range(2, 5) for j in range(k - 1)
+]
 
 
 def searched(data: str, task: Task, seed: int, *, rank: int, ties: str) -> Outcome:
@@ -61,6 +73,17 @@ def diffmg(data: str, task: Task, seed: int) -> Outcome:
     return _derived(config, task, chosen) | {"search_seconds": seconds}
 
 
+def published(data: str, task: Task, seed: int) -> Outcome:
+    """The meta-graph that DiffMG's authors chose among their searches, trained as they did."""
+    names = task.graph.relation_names
+    chosen = []
+    for steps, skips in PUBLISHED[data]:
+        numbers = [*steps, *skips]
+        links = dict(zip(_PUBLISHED_LINKS, (names[i] for i in numbers), strict=True))
+        chosen.append([MetaGraph(Dag.complete(4), links)])
+    return _derived(_config(data, seed, tuned=False, rank=1), task, chosen)
+
+
 def soft(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
     """All relations weighted, cores and network trained together."""
     config = _config(data, seed, tuned=False, **changes)
@@ -89,6 +112,7 @@ METHODS: dict[str, Method] = {
     "tensus": partial(searched, rank=2, ties="node"),
     "cp": partial(searched, rank=2, ties="global"),
     "diffmg": diffmg,
+    "published": published,
     "rank1": partial(searched, rank=1, ties="node"),
     "gtn": gtn,
     "soft": partial(soft, rank=2),

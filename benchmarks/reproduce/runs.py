@@ -17,7 +17,7 @@ from tensus_tn.data import load
 from tensus_tn.tasks import Task, make_task
 from tensus_tn.tasks.checkpoint import write_json
 
-MAIN = ("tensus", "diffmg", "cp", "rank1")
+MAIN = ("tensus", "diffmg", "published", "cp", "rank1")
 ABLATIONS = ("tensus-d3", "tensus-d4", "tensus-d5")
 VARIANTS = {"dblp-diffmg": ("dblp", {"node_types": "diffmg"})}
 

@@ -33,10 +33,20 @@ PAIR_PATIENCE = 30
 #: grid on validation data, with the meta-graph that DiffMG published.
 TUNED: dict[str, dict[str, Any]] = {
     "dblp": {},
-    "acm": {},
+    "acm": {"lr": 0.005, "weight_decay": 0.001, "dropout": 0.8},
     "imdb": {"lr": 0.002, "weight_decay": 0.01, "dropout": 0.9},
     "amazon": {},
     "yelp": {},
+}
+
+#: The meta-graphs that DiffMG evaluated, one for each network: numbers of relations (then identity,
+#: then zero) on the links k -> k + 1, and on 0 -> 2; 0 -> 3, 1 -> 3; 0 -> 4, 1 -> 4, 2 -> 4.
+PUBLISHED = {
+    "dblp": [([4, 2, 1, 1], [5, 5, 2, 5, 5, 1])],
+    "acm": [([3, 4, 0, 0], [1, 5, 5, 5, 2, 0])],
+    "imdb": [([0, 1, 3, 2], [5, 5, 5, 5, 5, 5])],
+    "amazon": [([4, 3, 2, 0], [1, 1, 9, 9, 0, 8]), ([5, 4, 2, 1], [9, 2, 7, 9, 8, 6])],
+    "yelp": [([6, 5, 4, 3], [9, 4, 10, 10, 9, 9]), ([4, 5, 9, 2], [3, 2, 8, 10, 5, 10])],
 }
 
 #: The number of layers of GTN, and PyG peers' learning rates and weight decays to choose from.
