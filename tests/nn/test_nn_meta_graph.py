@@ -92,6 +92,7 @@ def test_weights_of_meta_paths_are_the_coefficients_of_the_propagation(dag, ties
             product = matrices[name] @ product
         total += path.weight * product
     torch.testing.assert_close(conv(torch.eye(7, dtype=torch.float64), graph), total)
+    assert {name for path in paths for _, name, _ in path.edge_types} == set(names)
     weights = [path.weight for path in paths]
     assert weights == sorted(weights, reverse=True)
     assert conv.meta_paths(2) == paths[:2]
@@ -137,6 +138,10 @@ def test_self_loops_are_no_instances_and_large_tables_are_refused():
     for loops in (False, True):
         graph = RelationGraph.from_edge_index(index, 3, normalize="row", self_loops=loops)
         assert triangle.count(graph) == 1
+    relations = {(0, 1): "A", (0, 2): "identity", (1, 2): "identity"}
+    loop = MetaGraph(Dag.complete(2), relations)  # all states are one node
+    with_loop = {"A": torch.tensor([[0, 1, 1], [1, 1, 2]])}
+    assert loop.count(RelationGraph.from_edge_index(with_loop, 3)) == 1
     every = RelationGraph.from_edge_index(
         {"A": torch.cartesian_prod(*[torch.arange(6)] * 2).t()}, 6
     )

@@ -88,6 +88,8 @@ def test_one_affine_map_for_all_types_or_one_for_each(data):
     out = conv(same, data.edge_index_dict)
     stacked = conv(torch.cat(list(same.values())), conv.relation_graph(data))
     torch.testing.assert_close(torch.cat(list(out.values())), stacked)
+    again = conv(dict(reversed(same.items())), data.edge_index_dict)
+    torch.testing.assert_close(torch.cat(list(again.values())), stacked)
     with pytest.raises(TypeError, match="as a dict"):
         make(data)(stacked, conv.relation_graph(data))
 
