@@ -11,11 +11,11 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 
   const Pass<A, I>& pass;
   Group group;
-  const Column* column;  // in shared memory: as constants, all their fields would be kept in registers
+  const Column* column;  // in shared memory, for the teams of a warp look at different ones
   const A* w;            // packed
   A* dw;                 // of this group, packed in the same way
   I row;
-  int f;        // the first of its features; active: there are such features
+  int f;  // the first of its features; a thread beyond the last one only takes part in the exchanges
   A out[Q][V];
 
   __device__ __forceinline__ bool active() const { return f < pass.features; }

@@ -34,7 +34,7 @@ constexpr size_t kShared = TENSUS_SHARED_BYTES;  // of a block at most, so that 
 constexpr int64_t kMaxBlocks = 1 << 16;
 constexpr int64_t kMaxGradientBlocks = 1024;  // each leaves partial sums of dw
 
-int ceil_div(int64_t a, int64_t b) { return int((a + b - 1) / b); }
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int power_of_two(int64_t least, int most) {
   int power = 1;
@@ -60,7 +60,7 @@ class Scratch {
   size_t used_ = 0;
 };
 
-// A job turned into launches, each over some of the columns. Without scratch memory nothing is launched.
+// A job turned into launches, each over some of the columns; or, if not launching, the count of its scratch memory.
 template <class I> class Launches {
  public:
   template <class Job> Launches(const Job& job, Scratch& scratch, void* stream, bool launching)
@@ -142,7 +142,7 @@ template <class I> class Launches {
   }
 
   void set_packed(int ranks, int width) {
-    pass_.ranks = ceil_div(pass_.rank, ranks) * ranks;
+    pass_.ranks = int(ceil_div(pass_.rank, ranks)) * ranks;
     pass_.width = width;
     const int64_t packed = (int64_t(pass_.relations) + 1) * pass_.ranks * width;
     pass_.packed = int(packed);
@@ -156,7 +156,7 @@ template <class I> class Launches {
     if (used + bytes <= kShared) return used + (bytes + 15) / 16 * 16;
     pass_.w = scratch_.take(pass_.packed);
     if (launching_)
-      launch(pack_weights<A, I>, smaller<int64_t>(1024, ceil_div(pass_.packed, kThreads)), kThreads, 0, stream_, pass_);
+      launch(pack_weights<A, I>, smaller(int64_t(1024), ceil_div(pass_.packed, kThreads)), kThreads, 0, stream_, pass_);
     return used;
   }
 
@@ -184,7 +184,8 @@ template <class I> class Launches {
     if (error_) return;
     pass_.groups = kThreads / (pass_.lanes * pass_.teams);
     const bool work = pass_.nodes > 0 && pass_.features > 0;
-    pass_.blocks = int(work ? smaller<int64_t>(kGradient ? kMaxGradientBlocks : kMaxBlocks, ceil_div(pass_.units, pass_.groups)) : 0);
+    const int64_t most = work ? kGradient ? kMaxGradientBlocks : kMaxBlocks : 0;
+    pass_.blocks = int(smaller(most, ceil_div(pass_.units, pass_.groups)));
     size_t shared = work ? place_weights(kMaxColumns * sizeof(Column)) : 0;
     if constexpr (kGradient) {
       const size_t bytes = size_t(pass_.groups) * pass_.packed * sizeof(A);
@@ -213,7 +214,7 @@ template <class I> class Launches {
     set_packed(P, pass_.columns);
     if (error_ || pass_.edges == 0) return;
     const size_t shared = place_weights(0);
-    const int64_t blocks = smaller<int64_t>(kMaxBlocks, ceil_div(pass_.units, pass_.groups));
+    const int64_t blocks = smaller(kMaxBlocks, ceil_div(pass_.units, pass_.groups));
     if (launching_) launch(cuda::edge_gradient<T, I, P, V>, blocks, kThreads, shared, stream_, pass_);
   }
 
@@ -232,7 +233,9 @@ template <class I> class Launches {
   const char* error_ = nullptr;
 };
 
-template <class Job, class Run> const char* typed(const Job& job, void* memory, void* stream, size_t* most, const Run& run) {
+// Runs the job or, where `most` is given, only counts the scratch memory that it needs.
+template <class Job, class Run>
+const char* typed(const Job& job, void* memory, void* stream, size_t* most, const Run& run) {
   Scratch scratch(memory);
   const auto go = [&](auto launches) {
     run(launches);
