@@ -11,7 +11,7 @@ ENV    := $(VENV)/.env-ready
 BUILD  := $(VENV)/.build-ready
 SOURCE := setup.py $(shell find csrc -type f)
 
-.PHONY: help demo test lint check bench cuda-check clean
+.PHONY: help demo test lint check docs bench dist cuda-check clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,10 +32,23 @@ lint: $(BUILD)  ## format, lint and type checks
 check: lint  ## lint, then all tests with coverage
 	$(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered
 
+docs: $(BUILD)  ## build the site to build/site; a warning is an error
+	@$(BIN)/pip install --quiet --no-build-isolation -e ".[docs]"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+	@echo "== The site is at build/site/index.html"
+
 bench: $(BUILD)  ## install the peers and print the benchmark tables
 	$(BIN)/pip install --quiet -e ".[bench]" --no-build-isolation
 	$(BIN)/python -m benchmarks.tensor
 	$(BIN)/python -m benchmarks.propagate
+
+# The wheel is built from the sdist, so both are tried.
+dist: $(BUILD)  ## build sdist and wheel into dist, and try the wheel in an empty environment
+	rm -rf dist build/empty
+	$(BIN)/python -m build --no-isolation
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet dist/tensus_tn-*-cp310-abi3-*.whl
+	cd build/empty && bin/python ../../tests/smoke.py
 
 cuda-check:  ## compile the CUDA kernels for every architecture; registers and occupancy (needs nvcc)
 	$(PYTHON) tools/cuda_check.py
