@@ -18,10 +18,10 @@ import sys
 import numpy as np
 import pytest
 from building import COMPILER, CSRC, HERE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from simt_build import REALS, needs_simt
-from test_kernels import Case, cases, kernel_test
+from test_kernels import Case, cases
 
 pytestmark = needs_simt
 
@@ -77,11 +77,12 @@ def check_edge_gradient(simt, case, real, accumulate, offset):
 NARROW = st.sampled_from(["f32", "f16", "bf16"])  # storage of cases whose sums are float32
 OFFSET = st.sampled_from([0, 0, 1])  # of all arrays, in numbers: at odd addresses are no vectors
 SEED = st.integers(0, 99)
+simt_test = settings(max_examples=120, deadline=None)  # a fiber a thread: each takes long
 
 
 @given(case=cases, wanted=st.sampled_from(["out", "dw", "both"]), accumulate=st.booleans(),
        narrow=NARROW, offset=OFFSET, seed=SEED)  # fmt: skip
-@kernel_test
+@simt_test
 def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
@@ -89,7 +90,7 @@ def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed):
 
 
 @given(case=cases, accumulate=st.booleans(), narrow=NARROW, offset=OFFSET, seed=SEED)
-@kernel_test
+@simt_test
 def test_edge_gradient(simt, case, accumulate, narrow, offset, seed):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
