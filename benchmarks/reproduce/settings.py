@@ -21,7 +21,7 @@ class Budget:
 
 _PAIRS = Budget(rounds=2, batch=5, finalists=1, epochs=12)
 BUDGET = {
-    **dict.fromkeys(NODES, Budget(rounds=4, batch=16, finalists=3, epochs=0)),
+    **dict.fromkeys(NODES, Budget(rounds=4, batch=12, finalists=3, epochs=0)),
     **dict.fromkeys(PAIRS, _PAIRS),
 }
 
