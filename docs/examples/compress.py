@@ -32,13 +32,13 @@ def as_image(tensor: torch.Tensor) -> torch.Tensor:
 def main(figure: str = "") -> dict[str, float]:
     image = photograph()
     tries = {
-        "tensor train": (Dag.path(5), 3, "node"),
-        "CP": (Dag.path(5), 6, "global"),
-        "DAG": (BRIDGE, 4, "node"),
+        "tensor train": (Dag.path(5), 5, "node"),
+        "CP": (Dag.path(5), 15, "global"),
+        "DAG": (BRIDGE, 8, "node"),
     }
     images, errors = {"original": as_image(image)}, {}
     for name, (dag, rank, ties) in tries.items():
-        network, report = decompose(image, dag, rank, ties=ties, restarts=2, max_sweeps=30)
+        network, report = decompose(image, dag, rank, ties=ties, restarts=1, max_sweeps=15)
         images[f"{name}, {network.num_parameters} numbers"] = as_image(network.to_dense().detach())
         errors[name] = report.error
         print(

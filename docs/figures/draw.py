@@ -157,7 +157,7 @@ def network() -> None:
     for k, at in enumerate(places):
         inner = k in (1, 2)
         figure.node(at, str(k), SKY if inner else BLUE, INK if inner else "white")
-    figure.text((200, 302), "edge = an axis i of the tensor, inner node = a rank index r", 13, GREY)
+    figure.text((200, 316), "edge = an axis i of the tensor, inner node = a rank index r", 13, GREY)
 
     ranks = {1: (560, 170), 2: (680, 170)}
     cores = {
@@ -177,7 +177,7 @@ def network() -> None:
     for node, at in ranks.items():
         figure.add("circle", cx=at[0], cy=at[1], r=13, fill=BLUE)
         figure.text(at, f"r{node}", 13, "white")
-    figure.text((620, 318), "a rank joins all cores of its node's edges", 13, GREY)
+    figure.text((620, 316), "a rank joins all cores of its node's edges", 13, GREY)
     figure.save("network.svg")
 
 
