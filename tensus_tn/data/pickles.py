@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,30 @@ class _Sparse:
     """What a pickle says about a scipy matrix: attributes that `_rebuilt` checks, no methods."""
 
     form = ""
+
+
+class _Array:
+    """What a pickle says about a numpy array; numpy's own would take any bytes for objects."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, self.shape, self.dtype, self.fortran, self.data = state
+
+
+class _Dtype:
+    """What a pickle says about the type of an array."""
+
+    def __init__(self, text: str, align: bool = False, copy: bool = False) -> None:
+        self.text = text
+        self.order: Any = "="
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = state[1]
+
+    def rebuilt(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = np.dtype(str(self.text)).newbyteorder(self.order)
+        if dtype.kind not in "biufcSU":
+            raise pickle.UnpicklingError(f"it holds {dtype}, but only numbers and text are loaded")
+        return dtype
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Any:
@@ -38,8 +62,17 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
             raise ValueError(f"{name} is not a pickle of arrays: {error!r}") from error
 
 
-def _frombuffer(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any) -> Any:
-    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
+def _array(data: Any, dtype: _Dtype, shape: Any, order: Literal["C", "F"]) -> Any:
+    raw = data.encode("latin1") if isinstance(data, str) else data
+    return np.ndarray(shape, dtype.rebuilt(), buffer=raw, order=order).copy()
+
+
+def _scalar(dtype: _Dtype, data: Any) -> Any:
+    return _array(data, dtype, (), "C")[()]
+
+
+def _reconstruct(cls: type, shape: Any, dtype: Any) -> Any:
+    return _Array()
 
 
 def _reconstructor(cls: type, base: type, state: Any) -> Any:
@@ -54,11 +87,11 @@ def _encode(text: str, encoding: str) -> bytes:
 
 #: What pickles of arrays call; numpy's modules are left out, because they have moved over time.
 _NUMPY: dict[str, Any] = {
-    "ndarray": np.ndarray,
-    "dtype": np.dtype,
-    "_reconstruct": np.zeros(0).__reduce__()[0],
-    "scalar": np.float64(0).__reduce__()[0],
-    "_frombuffer": _frombuffer,
+    "ndarray": _Array,
+    "dtype": _Dtype,
+    "_reconstruct": _reconstruct,
+    "scalar": _scalar,
+    "_frombuffer": _array,
 }
 #: How protocols 0 and 1 make an object, and protocols up to 2 hold bytes.
 _PYTHON: dict[tuple[str, str], Any] = {
@@ -67,6 +100,7 @@ _PYTHON: dict[tuple[str, str], Any] = {
     ("__builtin__", "object"): object,
     ("builtins", "object"): object,
     ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): lambda: b"",
 }
 
 
@@ -84,14 +118,17 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _rebuilt(value: Any) -> Any:
-    """Turn what was read into scipy matrices; these check their indices, so none is out of bounds."""
+    """Turn what was read into arrays, and into scipy matrices, whose indices are checked."""
     if isinstance(value, dict):
         return {key: _rebuilt(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_rebuilt(item) for item in value)
+    if isinstance(value, _Array):
+        return _array(value.data, value.dtype, value.shape, "F" if value.fortran else "C")
     if not isinstance(value, _Sparse):
         return value
-    state, shape = value.__dict__, tuple(int(n) for n in value.__dict__["_shape"])
+    state = _rebuilt(value.__dict__)
+    shape = tuple(int(n) for n in state["_shape"])
     if value.form == "coo":
         coords = state["coords"] if "coords" in state else (state["row"], state["col"])
         return sp.coo_array((state["data"], tuple(coords)), shape=shape).tocsr()

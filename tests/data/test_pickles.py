@@ -64,6 +64,35 @@ def test_objects_can_not_be_made_through_the_old_reconstructor(tmp_path):
         load_arrays(write(tmp_path, text))
 
 
+def test_bytes_are_not_taken_for_objects(tmp_path):
+    """Pointers out of the file would end the process when they are followed, or worse."""
+    fields = (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0)
+    shown = type("Shown", (), {"__reduce__": lambda self: (np.dtype, ("V8",), fields)})()
+    for value in (
+        Malicious(np.ndarray, (1,), np.dtype("O"), b"A" * 8),
+        Malicious(np.zeros(0).__reduce__()[0], np.ndarray, (1,), b"O"),
+        Malicious(np.float64(0).__reduce__()[0], shown, b"A" * 8),
+        np.array([None]),
+    ):
+        with pytest.raises(ValueError, match=r"file\.pkl"):
+            load_arrays(write(tmp_path, value))
+
+
+def test_text_orders_and_empty_arrays_come_back(tmp_path):
+    for array in (
+        np.array(["ab", "c"]),
+        np.arange(6, dtype=">i4").reshape(2, 3),
+        np.asfortranarray(np.eye(3)[:2]),
+        np.zeros((0, 3)),
+        np.array(2.5),
+    ):
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            read = load_arrays(write(tmp_path, array, protocol))
+            assert (read.dtype, read.shape) == (array.dtype, array.shape)
+            assert (read == array).all()
+            assert read.flags.writeable
+
+
 def test_indices_out_of_bounds_are_refused(tmp_path):
     for make, attribute in ((sp.csr_matrix, "indices"), (sp.csr_matrix, "indptr")):
         matrix = make(np.eye(3))
