@@ -126,6 +126,7 @@ class Dataset:
                 shape = tuple(relation.edges.shape)
                 raise ValueError(f"relation {name!r}: expected edges (2, E), got {shape}")
             require_ids(f"relation {name!r}: node", relation.edges, self.num_nodes)
+            self._check_kinds(f"relation {name!r}", relation.source, relation.destination)
         for name in self.symmetric:
             if name not in self.relations:
                 raise ValueError(f"no relation {name!r} among {list(self.relations)}")
@@ -137,17 +138,37 @@ class Dataset:
                     f"expected a label for each of {self.num_nodes} nodes (-1 for none), got "
                     f"{len(self.target.labels)}"
                 )
+            for split in SPLITS:
+                self._check_nodes(f"{split} node", self.target.nodes[split], self.target.kind)
         else:
             for pairs in (self.target.positive, self.target.negative):
                 for split in SPLITS:
-                    require_ids(f"{split} pairs: node", pairs[split], self.num_nodes)
+                    for ids, kind in zip(
+                        pairs[split].T, (self.target.source, self.target.target), strict=True
+                    ):
+                        self._check_nodes(f"{split} pairs: node", ids, kind)
         for attribute in ("node_counts", "relations", "features"):
             value = MappingProxyType(dict(getattr(self, attribute)))
             object.__setattr__(self, attribute, value)
 
+    def _check_kinds(self, what: str, *kinds: str) -> None:
+        for kind in kinds:
+            if kind not in self.node_counts:
+                raise ValueError(f"{what}: {kind!r} is not among {list(self.node_counts)}")
+
+    def _check_nodes(self, what: str, ids: Tensor, kind: str) -> None:
+        """Check that global ids are of nodes of one type."""
+        self._check_kinds(what, kind)
+        require_ids(what, ids, self.num_nodes)
+        of_kind = self.slices[kind]
+        if int(ids.min()) < of_kind.start or int(ids.max()) >= of_kind.stop:
+            raise ValueError(
+                f"{what}: expected ids of {kind!r}, {of_kind.start} to {of_kind.stop - 1}, got "
+                f"{int(ids.min())} to {int(ids.max())}"
+            )
+
     def _check_features(self, kind: str, features: Tensor) -> None:
-        if kind not in self.node_counts:
-            raise ValueError(f"features of {kind!r}, which is not among {list(self.node_counts)}")
+        self._check_kinds("features", kind)
         if features.ndim != 2 or features.shape[0] != self.node_counts[kind]:
             raise ValueError(
                 f"features of {kind!r}: expected a row for each of {self.node_counts[kind]} nodes, "

@@ -145,6 +145,9 @@ def _relations(matrices: Mapping[str, Any], counts: Mapping[str, int]) -> dict[s
         if len(row) == 0:
             raise ValueError(f"relation {name!r} has no edges")
         ends = _type_of(int(col[0]), counts), _type_of(int(row[0]), counts)
+        for ids, end in zip((col, row), ends, strict=True):
+            if {_type_of(int(node), counts) for node in (ids.min(), ids.max())} != {end}:
+                raise ValueError(f"relation {name!r} joins nodes of more than two types")
         relations[name] = Relation(*ends, torch.from_numpy(np.stack([col, row]).astype(np.int64)))
     return relations
 

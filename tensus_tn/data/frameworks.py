@@ -57,6 +57,13 @@ def _dataset(
     y: Tensor,
     masks: Mapping[Split, Tensor],
 ) -> Dataset:
+    if y.ndim != 1 or y.is_floating_point():
+        raise ValueError(f"expected a class for each {target!r}, got {y.dtype} {tuple(y.shape)}")
+    for split, mask in masks.items():
+        if mask.shape != y.shape or mask.dtype not in (torch.bool, torch.uint8):
+            raise ValueError(
+                f"expected a {split} mask of {len(y)} booleans, got {mask.dtype} {tuple(mask.shape)}"
+            )
     slices = type_slices(counts)
     names = [key[1] for key in index]
     relations = {}

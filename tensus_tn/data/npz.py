@@ -39,6 +39,8 @@ def load_npz(
     if verify:
         sources.verify(file)
     name = file.stem.removesuffix("_partial").rpartition("_")[2]
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} is not a data set in our format: it is no zip archive")
     try:
         with np.load(file, allow_pickle=False) as arrays:
             if "labels" in arrays:

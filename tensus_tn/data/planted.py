@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tensus_tn._convert import type_slices
+from tensus_tn.checks import check_size
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
 
 #: The meta-graph behind the labels, as two paths of relations: s -A-> m -B-> t and s -C-> m -D-> t.
@@ -40,6 +41,7 @@ def planted(
         >>> planted(num_nodes=50).metadata
         {'A': ('s', 'm'), 'C': ('s', 'm'), 'B': ('m', 't'), 'D': ('m', 't')}
     """
+    check_size("degree", degree)
     generator = torch.Generator().manual_seed(seed)
     counts = dict.fromkeys(("s", "m", "t"), num_nodes)
     slices = type_slices(counts)

@@ -79,7 +79,10 @@ def test_types_without_features_are_told_apart_by_their_ids():
         ({"features": {"a": torch.tensor([[1.0], [float("nan")], [0]])}}, "NaN"),
         ({"features": {"a": torch.eye(3).log().to_sparse()}}, "infinity"),
         ({"features": {"a": torch.eye(2)}}, "expected a row for each of 3"),
-        ({"features": {"c": torch.eye(2)}}, "features of 'c'"),
+        ({"features": {"c": torch.eye(2)}}, "features: 'c' is not among"),
+        ({"relations": {"AC": Relation("a", "c", EDGES)}}, "relation 'AC': 'c' is not among"),
+        ({"target": replace(LABELS, kind="c")}, "train node: 'c' is not among"),
+        ({"target": replace(LABELS, kind="b")}, "expected ids of 'b', 3 to 3, got 0 to 0"),
         ({"target": replace(LABELS, labels=LABELS.labels[:3])}, "each of 4 nodes"),
     ],
 )
@@ -112,6 +115,8 @@ def test_bad_pairs_are_refused():
         NodePairs("a", "b", pairs, {**pairs, "test": torch.zeros(0, 2, dtype=torch.long)})
     with pytest.raises(ValueError, match="node 4 is out of range"):
         dataset(target=NodePairs("a", "b", pairs, {**pairs, "val": torch.tensor([[0, 4]])}))
+    with pytest.raises(ValueError, match="val pairs: node: expected ids of 'b', 3 to 3, got 1"):
+        dataset(target=NodePairs("a", "b", pairs, {**pairs, "val": torch.tensor([[0, 1]])}))
 
 
 def assert_same(one, two):
@@ -137,6 +142,23 @@ def test_through_hetero_data_and_back():
         from_hetero_data(hetero, "t")
     with pytest.raises(ValueError, match="expected 'y'"):
         from_hetero_data(hetero, "no such type")
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "message"),
+    [
+        ("y", lambda y: y[:, None], r"a class for each 't', got torch.int64 \(8, 1\)"),
+        ("y", lambda y: y + 0.5, "a class for each 't', got torch.float32"),
+        ("val_mask", lambda mask: mask[:, None].repeat(1, 3), r"a val mask of 8 .* \(8, 3\)"),
+        ("test_mask", lambda mask: mask.nonzero().squeeze(1), "a test mask of 8 booleans"),
+    ],
+)
+def test_labels_and_masks_of_another_form_are_refused(key, change, message):
+    pytest.importorskip("torch_geometric")
+    hetero = planted(num_nodes=8).to_hetero_data()
+    hetero["t"][key] = change(hetero["t"][key])
+    with pytest.raises(ValueError, match=message):
+        from_hetero_data(hetero, "t")
 
 
 class DglLike:

@@ -48,6 +48,9 @@ def test_diffmgs_node_types_beside_the_pickles(tmp_path):
     assert data.metadata["R0"] == ("type0", "type1")
     assert data.metadata["R2"] == ("type2", "type1")
     assert data.target.kind == "type0"
+    np.save(tmp_path / "node_types.npy", [0, 0, 0, 0, 1, 1, 1, 2])
+    with pytest.raises(ValueError, match="'R0' joins nodes of more than two types"):
+        load_gtn(tmp_path)
     np.save(tmp_path / "node_types.npy", NODE_TYPE[::-1])
     with pytest.raises(ValueError, match="consecutive"):
         load_gtn(tmp_path)
@@ -223,14 +226,14 @@ def test_npz_of_node_classification(tmp_path):
     assert wrong.node_counts == {"author": 4, "paper": 3, "conference": 1}
 
 
-@pytest.mark.parametrize("damage", ["missing", "not a zip"])
+@pytest.mark.parametrize("damage", [None, b"PK\x03\x04 nothing", b"", b"text", b"\x93NUMPY"])
 def test_damaged_npz_are_refused(tmp_path, damage):
     path = tmp_path / "file.npz"
     arrays = gtn_arrays()
     del arrays["num_classes"]
     np.savez(path, **arrays)
-    if damage == "not a zip":
-        path.write_bytes(b"PK\x03\x04 nothing")
+    if damage is not None:
+        path.write_bytes(damage)
     with pytest.raises(ValueError, match=r"file\.npz is not a data set"):
         load(path)
 

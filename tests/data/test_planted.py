@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 
 from tensus_tn.data import PLANTED_PATHS, planted
@@ -45,3 +46,8 @@ def test_it_is_reproducible_balanced_and_only_sources_have_features():
     assert abs(one.target.labels[one.slices["t"]].double().mean() - 0.5) < 0.1
     assert not one.features["m"].any()
     assert not one.features["t"].any()
+
+
+def test_nodes_without_senders_are_refused():
+    with pytest.raises(ValueError, match="degree"):
+        planted(num_nodes=8, degree=0)
