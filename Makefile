@@ -33,7 +33,7 @@ check: lint  ## lint, then all tests with coverage
 	$(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered
 
 docs: $(BUILD)  ## build the site to build/site; a warning is an error
-	@$(BIN)/pip install --quiet --no-build-isolation -e ".[docs]"
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --no-build-isolation -e ".[docs]"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "== The site is at build/site/index.html"
 
@@ -57,14 +57,14 @@ $(ENV): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=...")'
 	@echo "== Setting up $(VENV): PyTorch and the development tools, once (a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel ninja
+	@$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel ninja numpy
 	@$(BIN)/pip install --progress-bar on "torch>=2.13,<2.14" | grep -E '^(Collecting|Successfully)' || true
 	@touch $@
 
 # No build isolation: the extension is built against the torch that was just installed.
 $(BUILD): $(ENV) $(SOURCE)
 	@echo "== Building the extension and installing tensus_tn with its development tools"
-	@$(BIN)/pip install --quiet --no-build-isolation -e ".[dev]"
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --no-build-isolation -e ".[dev]"
 	@touch $@
 
 clean:  ## remove the environment and everything built
