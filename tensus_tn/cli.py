@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,8 +58,9 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _search(arguments: argparse.Namespace) -> None:
     _train(arguments)
-    out = arguments.out
-    print(f"\ntrain what was found:  tensus-tn train --data {arguments.data} --meta-graph {out}")
+    if arguments.out:
+        found = ["tensus-tn", "train", "--data", arguments.data, "--meta-graph", arguments.out]
+        print(f"\ntrain what was found:  {shlex.join(found)}")
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -184,7 +186,10 @@ def _command(
     text: str,
     command: Callable[[argparse.Namespace], None],
 ) -> argparse.ArgumentParser:
-    sub = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+    # Without abbreviations: `_defaults` looks for --data and --config, and must see what is meant.
+    sub = commands.add_parser(
+        name, help=text, description=text.capitalize() + ".", allow_abbrev=False
+    )
     sub.set_defaults(command=command)
     return sub
 
@@ -196,7 +201,7 @@ def _defaults(name: str, phase: Phase, argv: Sequence[str]) -> Config:
     early.add_argument("--data")
     given, _ = early.parse_known_args(argv)
     file = read_toml(given.config) if given.config and argv[0] == name else {}
-    data = given.data or file.get("data", Config.data)
+    data = Config(data=given.data or file.get("data", Config.data)).data  # checked
     out = str(Path("runs") / f"{name}-{Path(data).stem}")
     values = {**preset(data, phase), "out": out, **file, "data": data}
     return Config().with_values(values)

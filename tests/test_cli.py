@@ -49,11 +49,13 @@ def test_train_evaluate_show(folder, capsys):
 
 
 def test_search_then_train_what_was_found(folder, capsys):
-    assert main(["search", "--out", "found", *FEW]) == 0
-    assert "tensus-tn train --data planted --meta-graph found" in capsys.readouterr().out
-    assert main(["train", "--meta-graph", "found", "--out", "derived", *FEW]) == 0
+    assert main(["search", "--out", "my runs/found", *FEW]) == 0
+    hint = "tensus-tn train --data planted --meta-graph 'my runs/found'"
+    assert hint in capsys.readouterr().out
+    assert main(["train", "--meta-graph", "my runs/found", "--out", "derived", *FEW]) == 0
     found, derived = (
-        json.loads((folder / name / "result.json").read_text()) for name in ("found", "derived")
+        json.loads((folder / name / "result.json").read_text())
+        for name in ("my runs/found", "derived")
     )
     assert found["config"]["search"] == "sampled"
     relations = [[link[:3] for link in r["meta_graphs"][0]["links"]] for r in (found, derived)]
@@ -109,11 +111,14 @@ def test_flags_override_the_file_and_the_file_the_presets(folder):
         (["train", "--config", "missing.toml"], "missing.toml"),
         (["train", "--config", "bad.toml"], "did you mean 'rank'"),
         (["show", "bad.toml"], "not a checkpoint"),
+        (["train", "--config", "number.toml"], "data must be of type str, got 3"),
+        (["train", "--out", "bad.toml/runs"], "bad.toml/runs"),
         (["evaluate", "missing"], "there is no checkpoint missing"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(folder, capsys, arguments, message):
     (folder / "bad.toml").write_text("ranks = 2\n")
+    (folder / "number.toml").write_text("data = 3\n")
     assert main(arguments) == 2
     errors = capsys.readouterr().err
     assert message in errors
@@ -126,6 +131,15 @@ def test_numbers_that_must_be_positive(arguments, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert "invalid positive_integer value" in capsys.readouterr().err
+
+
+def test_flags_are_not_abbreviated(folder, capsys):
+    """Defaults come from --data and --config, which an abbreviation would hide."""
+    (folder / "c.toml").write_text("epochs = 1\n")
+    for flag in (["--conf", "c.toml"], ["--dat", "acm"]):
+        with pytest.raises(SystemExit):
+            main(["train", *flag])
+        assert "unrecognized arguments" in capsys.readouterr().err
 
 
 def test_missing_data_say_where_they_come_from(folder, capsys, monkeypatch):

@@ -31,6 +31,7 @@ def bench(config: Config, seconds: float = 5.0) -> str:
         soft, rank 1 ...
     """
     task = load_task(config)
+    config = config.with_values({"search": "soft"})
     variants = {f"soft, rank {d}": config.with_values({"rank": d}) for d in _RANKS}
     one = config.with_values({"rank": 1})
     trainers = {name: Trainer(build_model(c, task.spec), task, c) for name, c in variants.items()}

@@ -51,7 +51,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many types for files that are not its own
-        raise ValueError(f"{os.fspath(path)} is not a checkpoint: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{os.fspath(path)} is not a checkpoint: {reason}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of format {FORMAT}")
     return state

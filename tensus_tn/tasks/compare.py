@@ -10,7 +10,7 @@ from typing import Any
 from tensus_tn.tasks.checkpoint import write_json
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import build_model
-from tensus_tn.tasks.presets import preset
+from tensus_tn.tasks.presets import SHAPE, preset
 from tensus_tn.tasks.run import Result, run, write_csv
 from tensus_tn.tasks.task import Task
 
@@ -38,7 +38,8 @@ def diffmg(config: Config, task: Task) -> Result:
     """Search by sampling at rank 1, then train the meta-graph that it ends with."""
     if not config.out:
         raise ValueError("diffmg keeps its search in a file: set `out`")
-    search = {**preset(config.data, "search"), "out": str(Path(config.out) / "search")}
+    same = {key: getattr(config, key) for key in SHAPE}
+    search = {**preset(config.data, "search"), **same, "out": str(Path(config.out) / "search")}
     run(config.with_values(search), task)
     return run(config.with_values({"rank": 1, "meta_graph": search["out"]}), task)
 

@@ -32,10 +32,11 @@ _SEARCH: dict[str, dict[str, Any]] = {
     "yelp": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
     "douban": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
 }  # fmt: skip
-_SHAPE = ("normalisation", "topology", "steps", "hidden")  # of the network, the same in both phases
+SHAPE = ("normalisation", "topology", "steps", "hidden")  # of the network, the same in both phases
 _SAMPLED = {
     "search": "sampled", "updates": "alternating", "rank": 1, "init_scale": 0.001, "core_lr": 3e-4,
-    "dropout": 0.0, "norm": "plain", "select": "last", "patience": 0,
+    "weight_decay": 0.001, "dropout": 0.0, "norm": "plain", "input_activation": "none",
+    "select": "last", "patience": 0,
 }  # fmt: skip
 
 
@@ -53,5 +54,5 @@ def preset(data: str, phase: Phase = "train") -> dict[str, Any]:
     """
     if phase == "train":
         return dict(_TRAIN.get(data, {}))
-    shape = {key: _TRAIN.get(data, {})[key] for key in _SHAPE if key in _TRAIN.get(data, {})}
+    shape = {key: _TRAIN.get(data, {})[key] for key in SHAPE if key in _TRAIN.get(data, {})}
     return {**shape, **_SAMPLED, **_SEARCH.get(data, {})}

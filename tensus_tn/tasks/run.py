@@ -104,6 +104,8 @@ def fit(
         2
     """
     out = Path(config.out) if config.out else None
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # if that fails, then before any work
     extra: dict[str, Any] = {"spec": dict(task.spec), "chosen": None}
     if chosen is not None:
         extra["chosen"] = [[meta_graph.to_json() for meta_graph in several] for several in chosen]
@@ -148,14 +150,15 @@ def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | 
     path = path / CHECKPOINT if path.is_dir() else path
     state = load_checkpoint(path)
     config = Config().with_values(state["config"])
-    chosen = state["chosen"]
-    if chosen is not None:
-        chosen = [[MetaGraph.from_json(text) for text in several] for several in chosen]
-    model = build_model(config, state["spec"], chosen)
     try:
+        chosen = state["chosen"]
+        if chosen is not None:
+            chosen = [[MetaGraph.from_json(text) for text in several] for several in chosen]
+        model = build_model(config, state["spec"], chosen)
         model.load_state_dict(state["best_state"])
-    except RuntimeError as error:
-        raise ValueError(f"{path} is of a model that is not ours: {error}") from error
+    except (KeyError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} is of a model that is not ours: {reason}") from error
     return config, model
 
 

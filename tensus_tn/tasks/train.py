@@ -238,13 +238,13 @@ _FREE = ("epochs", "out", "checkpoint_every", "resume", "progress", "tensorboard
 def _deterministic() -> Iterator[None]:
     """The same bits in every run: gathers of pairs would otherwise add up in any order."""
     settings: Any = torch.utils.deterministic
-    before = torch.are_deterministic_algorithms_enabled(), settings.fill_uninitialized_memory
+    before = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
     settings.fill_uninitialized_memory = False  # nothing here reads memory before it is written
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        torch.set_deterministic_debug_mode(before[0])
         settings.fill_uninitialized_memory = before[1]
 
 

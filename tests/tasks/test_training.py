@@ -356,6 +356,38 @@ def test_bad_checkpoints_are_refused(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+def test_a_checkpoint_of_another_model_is_not_restored(tmp_path, task):
+    config = SMALL.with_values({"out": str(tmp_path), "epochs": 1})
+    fit(Constant(), task, config)
+    with pytest.raises(ValueError, match="of a model that is not ours: Error") as error:
+        restore(tmp_path)
+    assert "\n" not in str(error.value)
+    Trainer(Constant(), task, config).run(tmp_path / "bare.pt")
+    with pytest.raises(ValueError, match="of a model that is not ours: 'chosen'"):
+        restore(tmp_path / "bare.pt")
+
+
+def test_a_folder_that_can_not_be_made_is_refused_before_any_work(tmp_path, task):
+    class Unused(Constant):
+        def forward(self, x, graph):
+            raise AssertionError("the model was called")
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        fit(Unused(), task, SMALL.with_values({"out": str(tmp_path / "file" / "runs")}))
+
+
+def test_training_leaves_torchs_settings_as_they_were(task):
+    before = torch.get_deterministic_debug_mode()
+    try:
+        for mode in (0, 1, 2):
+            torch.set_deterministic_debug_mode(mode)
+            fit(Constant(), task, SMALL.with_values({"epochs": 1}))
+            assert torch.get_deterministic_debug_mode() == mode
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     save_checkpoint(tmp_path / "file", {"value": 1})
 
@@ -383,6 +415,16 @@ def test_compare_runs_every_method_and_seed(tmp_path, task):
     rows = json.loads((tmp_path / "compare.json").read_text())
     assert rows[0]["test_macro_f1"] == results["tensus"][0].test["macro_f1"]
     assert isinstance(results["cp"][0], Result)
+
+
+def test_diffmg_searches_over_the_network_that_it_trains(tmp_path, task):
+    """By DiffMG's settings of the search, whatever those of the training are."""
+    changes = {"steps": 3, "hidden": 4, "weight_decay": 0.1, "input_activation": "tanh"}
+    config = SMALL.with_values({**changes, "epochs": 1, "out": str(tmp_path)})
+    METHODS["diffmg"](config, task)
+    searched, _ = restore(tmp_path / "search")
+    assert (searched.steps, searched.hidden) == (3, 4)
+    assert (searched.weight_decay, searched.input_activation) == (0.001, "none")
 
 
 def test_cp_has_about_as_many_parameters(task):
