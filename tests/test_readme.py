@@ -1,9 +1,14 @@
 """Every block of Python in the README, and on the pages of the site, runs as it is written."""
 
 import re
+from inspect import isclass, isfunction
 from pathlib import Path
 
 import pytest
+
+import tensus_tn.data
+import tensus_tn.nn
+import tensus_tn.tasks
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("docs/concepts/*.md")) + sorted(ROOT.glob("docs/how-to/*.md"))
@@ -41,3 +46,12 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page):
     names: dict[str, object] = {}
     for block in python(page):
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_every_public_name_is_on_a_page_of_the_api():
+    text = "\n".join(page.read_text() for page in ROOT.glob("docs/api/*.md"))
+    shown = {path.rsplit(".", 1)[1] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    for module in (tensus_tn, tensus_tn.data, tensus_tn.nn, tensus_tn.tasks):
+        named = {name: getattr(module, name) for name in module.__all__}
+        public = {name for name, x in named.items() if isclass(x) or isfunction(x)}
+        assert public <= shown, f"{module.__name__}: {sorted(public - shown)}"
