@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from multiprocessing import Process
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.runs import Run, execute, plan
 from benchmarks.reproduce.settings import DATA
+from tensus_tn.tasks import Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,17 +23,19 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", help=f"only these ({', '.join(METHODS)})")
     parser.add_argument("--seeds", type=int, default=5, help="how many (default: 5)")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results/reproduce")
-    parser.add_argument("--share", default="0/1", help="run each n-th run only, as k/n, k from 0")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default: 2)")
     parser.add_argument("--page", action="store_true", help="only write page and figures")
     arguments = parser.parse_args()
     os.environ.setdefault("TENSUS_DATA", str(ROOT.parent / "shared/data"))
-    torch.set_num_threads(1)
     if not arguments.page:
-        number, of = map(int, arguments.share.split("/"))
-        _run(
-            [run for run in plan(arguments.seeds) if _wanted(run, arguments)][number::of],
-            arguments.results,
-        )
+        runs = [run for run in plan(arguments.seeds) if _wanted(run, arguments)]
+        parts = [runs[k :: arguments.jobs] for k in range(arguments.jobs)]
+        workers = [Process(target=_run, args=(part, arguments.results)) for part in parts[1:]]
+        for worker in workers:
+            worker.start()
+        _run(parts[0], arguments.results)
+        for worker in workers:
+            worker.join()
     from benchmarks.reproduce.report import write
 
     write(arguments.results, ROOT)
@@ -44,7 +48,8 @@ def _wanted(run: Run, arguments: argparse.Namespace) -> bool:
 
 
 def _run(runs: list[Run], folder: Path) -> None:
-    tasks: dict = {}
+    torch.set_num_threads(1)
+    tasks: dict[str, Task] = {}
     for number, run in enumerate(runs, 1):
         result = execute(run, folder, tasks)
         print(

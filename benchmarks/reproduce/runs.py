@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import META_PATHS, PEERS
-from benchmarks.reproduce.settings import DATA, NODES
+from benchmarks.reproduce.settings import DATA, NODES, PAIRS, TUNED
 from tensus_tn.data import load
 from tensus_tn.tasks import Task, make_task
 from tensus_tn.tasks.checkpoint import write_json
@@ -37,11 +37,12 @@ def plan(seeds: int) -> Iterator[Run]:
     """The main rows, seed after seed; then the baselines, then the ablations."""
     for methods, data, count in (
         (MAIN, DATA, seeds),
+        (("published-tuned",), tuple(name for name in DATA if TUNED[name]), seeds),
         (("gtn", "soft"), NODES, seeds),
         (tuple(PEERS), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, NODES, seeds),
-        (("gtn", "gcn", "gat", "rgcn", "hgt"), ("amazon", "yelp"), min(seeds, 2)),
+        (("gtn", "gcn", "gat", "rgcn", "hgt"), PAIRS, min(seeds, 2)),
     ):
         for seed in range(count):
             for name in data:
