@@ -1,4 +1,4 @@
-"""What a wheel must do in an empty environment: `make dist` runs this file there, far from the sources."""
+"""What a wheel must do in an empty environment; `make dist` runs this there, away from the sources."""
 
 import subprocess
 import sys
