@@ -51,7 +51,7 @@ dist: $(BUILD)  ## build sdist and wheel into dist, and try the wheel in an empt
 	cd build/empty && bin/python ../../tests/smoke.py
 
 cuda-check:  ## compile the CUDA kernels for every architecture; registers and occupancy (needs nvcc)
-	$(PYTHON) tools/cuda_check.py
+	$(PYTHON) csrc/cuda/check.py
 
 $(ENV): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=...")'

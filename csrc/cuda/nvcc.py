@@ -1,6 +1,6 @@
 """The CUDA compiler: where it is, what it can compile for, and with which flags.
 
-Imported by setup.py and by tools/cuda_check.py, neither of which needs a CUDA build of torch.
+Imported by setup.py and by check.py, neither of which needs a CUDA build of torch.
 """
 
 import os
