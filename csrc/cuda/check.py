@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import nvcc
 
-
 MARK = "<!-- The rest is written by csrc/cuda/check.py. -->"
 GPUS = {"RTX 2080 Ti": "sm_75", "A100": "sm_80", "RTX 3090": "sm_86", "H100": "sm_90"}
 LAUNCHES = {  # threads and the most shared memory of a block: see pass.h, gather_mix.h, kernels.cu
