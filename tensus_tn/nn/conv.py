@@ -337,16 +337,20 @@ class MetaGraphConv(nn.Module):
         return {kind: y[rows] for kind, rows in graph.node_types.items()}
 
     def graph_of(self, x: Features, graph: Any) -> RelationGraph:
-        """The graph as a `RelationGraph`, converted where it is none, over the nodes of `x`."""
+        """The graph as a `RelationGraph`, converted where it is none, over the nodes of `x`.
+
+        Its node types must stand in the order of the metadata; if that names none, in that of `x`.
+        """
         for kind, h in x.items():
             if not isinstance(h, Tensor):
                 raise TypeError(f"features of {kind!r} must be a tensor, got {type(h).__name__}")
-        sizes = {kind: len(h) for kind, h in x.items()}
+        sizes = {kind: len(x[kind]) for kind in self.schema.node_types or x}
         known = isinstance(graph, RelationGraph)
         converted: RelationGraph = graph if known else self.relation_graph(graph, sizes)
         self._check_graph(converted)
         counts = dict(converted.node_counts)
-        if self.schema.node_types and counts != sizes:
+        typed = self.schema.node_types or list(counts) != ["node"]
+        if typed and list(counts.items()) != list(sizes.items()):
             raise ValueError(f"features of {sizes} nodes, but the graph has {counts}")
         return converted
 

@@ -34,6 +34,7 @@ class FixedMetaGraphs(nn.Module):
         check_meta_graphs(meta_graphs, relations)
         self.meta_graphs = tuple(meta_graphs)
         links, sinks = _merge(self.meta_graphs)
+        self._computed = f"{links} {sinks}"
         chosen = {name for names in links.values() for name in names}
         mixture = [] if len(set(sinks)) == 1 else [(state, -1) for state in dict.fromkeys(sinks)]
         if mixture:
@@ -59,6 +60,19 @@ class FixedMetaGraphs(nn.Module):
             probabilities = torch.tensor([m.probability for m in self.meta_graphs])
             with torch.no_grad():
                 self.logits.copy_(probabilities.clamp_min(1e-30).log())
+
+    def get_extra_state(self) -> Tensor:
+        """For the `state_dict`: what is computed, as the bytes of a text."""
+        return torch.tensor(list(self._computed.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Refuse the state of other meta-graphs: its weights fit, but would mean something else."""
+        if not torch.equal(state.cpu(), self.get_extra_state()):
+            theirs = bytes(state.tolist()).decode()
+            raise ValueError(
+                "the state is of a layer over other meta-graphs: give them to `fix` first; merged "
+                f"links and sinks are {theirs} there, {self._computed} here"
+            )
 
     def forward(self, h: Tensor, graph: RelationGraph) -> Tensor:
         """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``."""

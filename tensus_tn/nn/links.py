@@ -72,7 +72,8 @@ def select(graph: RelationGraph, relations: tuple[str, ...]) -> RelationGraph:
     if relations not in parts:
         if len(parts) >= _MAX_PARTS:
             del parts[next(iter(parts))]
-        parts[relations] = _select(graph, relations)
+        with torch.inference_mode(False):  # a later backward pass may need the part as well
+            parts[relations] = _select(graph, relations)
     return parts[relations]
 
 

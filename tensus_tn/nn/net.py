@@ -163,6 +163,7 @@ class MetaGraphNet(nn.Module):
             draw: What :meth:`sample` returned, to follow only the relations drawn.
         """
         check_node_types(x, self.project.node_types)
+        x = {kind: x[kind] for kind in self.project.node_types}
         graph = self.layers[0].graph_of(x, graph)
         parts = self.project(x)
         h: Tensor = torch.cat(parts)

@@ -65,7 +65,7 @@ class MetaGraphSearch(nn.Module):
     """
 
     index: Tensor
-    scale: Tensor
+    divisor: Tensor
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class MetaGraphSearch(nn.Module):
         _check_choices(dag, choices, relations)
         self.tensor = DagTensor(dag, choices, rank, ties=ties, init_scale=init_scale)
         links = {edge: [relations.index(name) for name in choices[edge]] for edge in dag.edges}
-        index, scale, self._shapes = _layout(self.tensor.structure, links, len(relations))
+        index, divisor, self._shapes = _layout(self.tensor.structure, links, len(relations))
         self.register_buffer("index", index, persistent=False)
-        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("divisor", divisor, persistent=False)  # exact in every dtype
 
     @property
     def dag(self) -> Dag:
@@ -98,7 +98,7 @@ class MetaGraphSearch(nn.Module):
         cores = self.tensor.cores() if cores is None else cores
         flat = [cores[edge].flatten(-3) for edge in self.dag.edges]
         flat.append(flat[0].new_zeros(*flat[0].shape[:-1], 1))  # for what a link may not choose
-        weights = torch.cat(flat, -1).index_select(-1, self.index) * self.scale
+        weights = torch.cat(flat, -1).index_select(-1, self.index) / self.divisor
         sizes = [c * p * q for c, p, q in self._shapes]
         parts = zip(self.dag.edges, weights.split(sizes, -1), self._shapes, strict=True)
         return {edge: part.unflatten(-1, shape) for edge, part, shape in parts}
@@ -208,7 +208,7 @@ def _check_choices(
 def _layout(
     structure: Structure, links: Mapping[Edge, Sequence[int]], num_relations: int
 ) -> tuple[Tensor, Tensor, list[tuple[int, int, int]]]:
-    """Where each weight ``(C, d_j, d_k)`` of each link stands among all cores, and its factor.
+    """Where each weight ``(C, d_j, d_k)`` of each link stands among all cores, and its divisor.
 
     What a link may not choose is taken from the place after the last core, which holds zero. Where
     all states share one rank index, a link between inner states is diagonal in it, and the mean
@@ -217,7 +217,7 @@ def _layout(
     dag = structure.dag
     shared = len(structure.ranks) < len(dag.inner)
     total = sum(c * p * q for c, p, q in map(structure.core_shape, range(len(dag.edges))))
-    indices, scales, shapes, offset = [], [], [], 0
+    indices, divisors, shapes, offset = [], [], [], 0
     for e, (tail, head) in enumerate(dag.edges):
         core_shape = structure.core_shape(e)
         size = core_shape[0] * core_shape[1] * core_shape[2]
@@ -230,7 +230,7 @@ def _layout(
         index = torch.full(shape, total)
         index[list(links[tail, head])] = place
         indices.append(index.flatten())
-        factor = 1.0 if diagonal else 1.0 / core_shape[1]
-        scales.append(torch.full((index.numel(),), factor))
+        divisor = 1.0 if diagonal else float(core_shape[1])
+        divisors.append(torch.full((index.numel(),), divisor))
         shapes.append(shape)
-    return torch.cat(indices), torch.cat(scales), shapes
+    return torch.cat(indices), torch.cat(divisors), shapes

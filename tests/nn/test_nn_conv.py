@@ -47,6 +47,29 @@ def test_soft_is_the_mean_over_all_meta_graphs(dag, rank, ties):
     torch.testing.assert_close(conv(x, graph), expected)
 
 
+@pytest.mark.parametrize("ties", ["node", "global"])
+def test_a_layer_made_in_single_precision_is_exact_in_double(ties):
+    torch.set_default_dtype(torch.float32)
+    single = MetaGraphConv(5, 4, NAMES, dag=DAGS["complete"], rank=3, ties=ties)
+    torch.set_default_dtype(torch.float64)
+    double = MetaGraphConv(5, 4, NAMES, dag=DAGS["complete"], rank=3, ties=ties)
+    double.load_state_dict(single.double().state_dict())
+    graph, x = random_graph(), torch.randn(7, 5)
+    torch.testing.assert_close(single(x, graph), double(x, graph), rtol=0, atol=1e-14)
+
+
+def test_ranks_may_differ_between_states():
+    dag, graph, x = DAGS["complete"], random_graph(names=NAMES[:1]), torch.randn(7, 5)
+    rank = {1: 2, 2: 3}
+    conv = MetaGraphConv(5, 4, NAMES[:1], dag=dag, rank=rank, init_scale=1.0)
+    expected = torch.zeros(7, 4)
+    for index in itertools.product(*map(range, conv.tensor.shape)):
+        names = conv.tensor.choice_names
+        relations = {e: names[e][i] for e, i in zip(dag.edges, index, strict=True)}
+        expected += conv.tensor[index] * sink_state(dense(graph), dag, conv.lin(x), relations)
+    torch.testing.assert_close(conv(x, graph), expected)
+
+
 def test_rank_one_is_the_formula_of_diffmg(graph):
     conv, x = make(Dag.complete(3), rank=1), torch.randn(7, 5)
     matrices, states = dense(graph), [conv.lin(x)]
@@ -219,6 +242,32 @@ def test_a_derived_layer_is_a_layer_of_its_own(graph):
     assert torch.equal(conv(x, graph), before)
     with pytest.raises(ValueError, match="no distribution"):
         derived.sample()
+
+
+def test_a_derived_layer_can_be_trained_after_inference(graph):
+    conv, x = make().derive(2), torch.randn(7, 5)
+    with torch.inference_mode():
+        before = conv(x, graph)
+    after = conv(x, graph)
+    after.sum().backward()
+    assert torch.equal(after, before)
+
+
+def test_the_state_of_other_meta_graphs_is_refused(graph):
+    dag, conv, x = Dag.path(2), make(), torch.randn(7, 5)
+    one, two = (
+        MetaGraph(dag, dict(zip(dag.edges, names, strict=True)))
+        for names in (("PA", "AP"), ("AP", "PA"))
+    )
+    state = conv.fix(one).state_dict()
+    same = make().fix(one)
+    same.load_state_dict(state)
+    assert torch.equal(same(x, graph), conv.fix(one)(x, graph))
+    for others in (two, [one, two], [two, one]):
+        with pytest.raises((ValueError, RuntimeError), match=r"other meta-graphs|Missing key"):
+            make().fix(others).load_state_dict(state)
+    with pytest.raises(ValueError, match="of a layer over other meta-graphs"):
+        make().fix([two, one]).load_state_dict(conv.fix([one, two]).state_dict())
 
 
 def test_fixed_meta_graphs_share_states_and_count_what_is_double(graph):

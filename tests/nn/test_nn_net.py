@@ -72,7 +72,7 @@ def test_it_expresses_the_network_of_diffmg(graph, x, norm, tanh):
     h = F.gelu(h)[:4]
     expected = F.linear(h, state["classifier.weight"], state["classifier.bias"])
     torch.testing.assert_close(y, expected)
-    assert len(state) == 6 + 2 + 2 * (norm == "affine") + 2  # and nothing else
+    assert len(state) == 6 + 2 + 2 * (norm == "affine") + 2 + 1  # the last one: which meta-graph
 
 
 def test_layers_bind_only_the_last_to_the_target_type(graph, x):
@@ -180,6 +180,20 @@ def test_bad_input(graph, x):
         net.sample(epsilon=2.0)
     with pytest.raises(TypeError, match="features of 'C'"):
         net({**x, "C": None}, graph)
+
+
+def test_node_types_of_the_graph_stand_in_the_order_of_the_network():
+    edges = {("a", "to", "b"): torch.tensor([[0, 1], [0, 0]])}
+    x = {"a": torch.randn(2, 3), "b": torch.randn(1, 3)}
+    for metadata in ((["a", "b"], list(edges)), {"a__to__b": ("a", "b")}):
+        net = MetaGraphNet({"a": 3, "b": 3}, 8, 2, metadata, "b").eval()
+        right, wrong = (
+            RelationGraph.from_edge_index(edges, counts, identity=True, zero=True)
+            for counts in ({"a": 2, "b": 1}, {"b": 1, "a": 2})
+        )
+        assert torch.equal(net(dict(reversed(x.items())), right), net(x, right))
+        with pytest.raises(ValueError, match=r"but the graph has \{'b': 1, 'a': 2\}"):
+            net(x, wrong)
 
 
 def test_bad_pairs(graph, x):
