@@ -38,6 +38,11 @@ def _runs(results: Results, data: str, method: str) -> list[dict[str, Any]]:
     return [r for r in results if r["data"] == data and r["method"] == method]
 
 
+def _with_runs(results: Results) -> list[str]:
+    """The data sets that TENSUS has run on."""
+    return [name for name in NODES + PAIRS if _runs(results, name, "tensus")]
+
+
 def _panels(count: int, height: float = 2.6) -> tuple[Any, list[Axes]]:
     figure, axes = plt.subplots(
         1, count, figsize=(3.2 * count, height), squeeze=False, layout="constrained"
@@ -80,8 +85,9 @@ def _by_rank(
 
 def _cp(results: Results) -> Any:
     """Test scores of every seed, for TENSUS, CP of equal parameters, and rank 1."""
-    figure, axes = _panels(len(NODES + PAIRS))
-    for ax, data in zip(axes, NODES + PAIRS, strict=True):
+    names = _with_runs(results)
+    figure, axes = _panels(len(names))
+    for ax, data in zip(axes, names, strict=True):
         ticks = []
         for place, method in enumerate(("rank1", "cp", "tensus")):
             runs = _runs(results, data, method)
@@ -98,8 +104,9 @@ def _cp(results: Results) -> Any:
 
 def _curves(results: Results) -> Any:
     """Above: the best validation score so far against candidates; below: the final training."""
-    data = NODES + PAIRS
-    figure, grid = plt.subplots(2, len(data), figsize=(3.2 * len(data), 5), layout="constrained")
+    data = _with_runs(results)
+    size = (3.2 * len(data), 5)
+    figure, grid = plt.subplots(2, len(data), figsize=size, squeeze=False, layout="constrained")
     for (above, below), name in zip(grid.T, data, strict=True):
         sign = -100.0 if name in PAIRS else 1.0
         for method in ("rank1", "cp", "tensus", "diffmg"):
@@ -136,7 +143,7 @@ def _graphs(results: Results) -> Any:
     ]
     drawn = [(r, side, m) for r in best for side, m in enumerate(r["meta_graphs"])]
     figure, axes = plt.subplots(
-        max(len(drawn), 1), 1, figsize=(7, 2.6 * max(len(drawn), 1)), squeeze=False,
+        max(len(drawn), 1), 1, figsize=(5, 2.7 * max(len(drawn), 1)), squeeze=False,
         layout="constrained",
     )  # fmt: skip
     for ax, (run, side, graph) in zip(axes[:, 0], drawn, strict=False):
