@@ -44,6 +44,10 @@ def build_model(
     """
     nets = [_network(config, spec, target) for target in spec["targets"]]
     if chosen is not None:
+        if len(chosen) != len(nets):
+            raise ValueError(
+                f"meta-graphs of {len(chosen)} networks, but {len(nets)} are to be trained"
+            )
         nets = [net.fix(meta_graphs) for net, meta_graphs in zip(nets, chosen, strict=True)]
     return nets[0] if len(nets) == 1 else TwoTowers(*nets)
 

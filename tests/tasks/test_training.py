@@ -197,6 +197,12 @@ class Constant(nn.Module):
         return (self.weight + self.core).expand(60, 2)
 
 
+def test_an_equal_loss_is_no_improvement(task):
+    frozen = SMALL.with_values({"lr": 0.0, "core_lr": 0.0, "patience": 3, "epochs": 50})
+    result = fit(Constant(), task, frozen)
+    assert (result.best_epoch, result.epochs) == (1, 4)
+
+
 def test_any_model_can_be_fitted(task):
     result = fit(Constant(), task, SMALL)
     assert result.num_parameters == 4
@@ -311,6 +317,13 @@ def test_the_best_meta_graphs_of_a_search_are_trained_alone(tmp_path, make, top)
     assert len(model.arch_parameters()) == (0 if top == 1 else len(task.spec["targets"]))
 
 
+def test_meta_graphs_for_the_wrong_number_of_networks_are_refused(task):
+    pairs = make_task(small_links())
+    chosen = best_meta_graphs(build_model(SMALL, task.spec), 1)
+    with pytest.raises(ValueError, match="meta-graphs of 1 networks, but 2 are to be trained"):
+        build_model(SMALL, pairs.spec, chosen)
+
+
 @pytest.mark.parametrize("search", ["sampled", "gumbel"])
 @pytest.mark.parametrize("make", [lambda: planted(num_nodes=60), small_links])
 def test_sampled_search_learns_and_resumes(tmp_path, search, make):
@@ -329,6 +342,76 @@ def test_sampled_search_learns_and_resumes(tmp_path, search, make):
     halves = config.with_values({"out": str(tmp_path / "halves")})
     run(halves.with_values({"epochs": 7}), task)
     assert run(halves.with_values({"resume": True}), task).history == whole.history
+
+
+class Recorder(Constant):
+    """Notes the epsilons of its draws, and the draw and the parameters of every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.epsilons, self.calls = [], []
+
+    def sample(self, *, epsilon, generator=None):
+        if generator is None:
+            self.epsilons.append(epsilon)
+        return object()
+
+    def forward(self, x, graph, draw):
+        self.calls.append((draw, self.weight.detach().clone(), self.core.detach().clone()))
+        return super().forward(x, graph)
+
+
+def test_a_sampled_search_has_the_steps_of_the_protocol(task):
+    """One draw an epoch, a step of the weights, then one of the cores; epsilon decays."""
+    settings = {"search": "sampled", "updates": "alternating", "epsilon": 0.5, "epochs": 3}
+    trainer = Trainer(model := Recorder(), task, SMALL.with_values(settings))
+    trainer.run()
+    assert model.epsilons == pytest.approx([0.5, 0.45, 0.405])
+    assert len(model.calls) == 3 * 3
+    for k in range(0, 9, 3):
+        (draw, weight, core), (again, weight_2, core_2), (best, weight_3, core_3) = model.calls[
+            k : k + 3
+        ]
+        assert draw is again is not best
+        assert (weight != weight_2).any()
+        assert torch.equal(core, core_2)
+        assert torch.equal(weight_2, weight_3)
+        assert (core_2 != core_3).any()
+
+
+def test_weights_decay_and_cores_do_not(task):
+    config = SMALL.with_values({"weight_decay": 10.0, "epochs": 30, "select": "last"})
+    ends = {}
+    for decay in (0.0, 10.0):
+        model = Constant()
+        with torch.no_grad():
+            model.weight.fill_(3.0)
+            model.core.fill_(
+                3.0
+            )  # both are the same for all classes: the loss leaves the sum alone
+        fit(model, task, config.with_values({"weight_decay": decay}))
+        ends[decay] = model.weight.mean().item(), model.core.mean().item()
+    assert ends[0.0] == pytest.approx((3.0, 3.0), abs=1e-3)
+    assert ends[10.0][0] < 2.7
+    assert ends[10.0][1] == pytest.approx(3.0, abs=1e-3)
+
+
+def test_the_network_is_that_of_the_settings(task):
+    changes = {"norm": "none", "input_activation": "tanh", "dropout": 0.25, "hidden": 4}
+    settings = {**changes, "topology": "complete", "steps": 3, "rank": 3, "ties": "global"}
+    net = build_model(SMALL.with_values(settings), task.spec)
+    (conv,) = net.layers
+    assert conv.norm is None
+    assert net.input_activation is torch.tanh
+    assert (conv.dropout, conv.out_channels) == (0.25, 4)
+    assert len(conv.tensor.dag.edges) == 6
+    assert conv.tensor.structure.ranks == (3,)
+    plain, affine = (
+        build_model(SMALL.with_values({"norm": norm}), task.spec).layers[0].norm
+        for norm in ("plain", "affine")
+    )
+    assert len(list(plain.parameters())) == 0
+    assert len(list(affine.parameters())) == 2
 
 
 class Malicious:
