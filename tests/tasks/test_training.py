@@ -1,6 +1,8 @@
+import io
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -195,6 +197,21 @@ class Constant(nn.Module):
 
     def forward(self, x, graph):
         return (self.weight + self.core).expand(60, 2)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_the_progress_bar_shows_loss_and_metric(task, monkeypatch, progress):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    trainer = Trainer(Constant(), task, SMALL.with_values({"progress": progress, "epochs": 2}))
+    trainer.run(on_epoch=lambda record: time.sleep(0.15))  # a bar is drawn ten times a second
+    shown = re.search(r"planted seed 0: .* 1/2 .*loss=0\.\d+, macro_f1=0\.\d+", terminal.getvalue())
+    assert bool(shown) == progress
+    assert progress or not terminal.getvalue()
 
 
 def test_an_equal_loss_is_no_improvement(task):
