@@ -37,6 +37,7 @@ def plan(seeds: int) -> Iterator[Run]:
     """The main rows, seed after seed; then the baselines, then the ablations."""
     for methods, data, count in (
         (MAIN, DATA, seeds),
+        (("diffmg-restarts",), DATA, seeds),
         (("published-tuned",), tuple(name for name in DATA if TUNED[name]), seeds),
         (("gtn", "soft"), NODES, seeds),
         (tuple(PEERS), NODES, seeds),

@@ -29,6 +29,9 @@ BUDGET = {
 #: always runs 200 epochs.
 PAIR_PATIENCE = 30
 
+#: Searches of DiffMG that cost about as much as one of ours; its authors advise several, too.
+DIFFMG_RESTARTS = 3
+
 #: Differences from DiffMG's settings, for all methods that search by scores: the best of a small
 #: grid on validation data, with the meta-graph that DiffMG published.
 TUNED: dict[str, dict[str, Any]] = {
