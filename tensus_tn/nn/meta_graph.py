@@ -241,13 +241,16 @@ class MetaGraph:
         try:
             content = json.loads(text)
             links = [((tail, head), name, weight) for tail, head, name, weight in content["links"]]
+            relations = {edge: name for edge, name, _ in links}
+            if odd := [name for name in relations.values() if not isinstance(name, str)]:
+                raise TypeError(f"relation {odd[0]!r} is no text")
             kinds = {name: (a, r, b) for name, (a, r, b) in content["edge_types"].items()}
             probability = float(content["probability"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not the JSON of a MetaGraph: {error!r}") from None
         return cls(
             Dag(edge for edge, *_ in links),
-            {edge: name for edge, name, _ in links},
+            relations,
             {edge: weight for edge, _, weight in links if weight is not None},
             kinds,
             probability,

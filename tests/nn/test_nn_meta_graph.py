@@ -168,7 +168,9 @@ def test_exports():
 
 
 def test_bad_files_and_bad_meta_graphs():
-    for text in ("{", "[]", "{}", json.dumps({"links": [[0, 1]], "edge_types": {}})):
+    rest = {"edge_types": {}, "probability": 1.0}
+    links = ([[0, 1]], [[[0], 1, "A", None]], [[0, 1, 3, None]])
+    for text in ("{", "[]", "{}", *(json.dumps({"links": link, **rest}) for link in links)):
         with pytest.raises(ValueError, match="not the JSON of a MetaGraph"):
             MetaGraph.from_json(text)
     with pytest.raises(TypeError, match=r"\(0, 0\)"):
