@@ -22,7 +22,7 @@ demo: $(BUILD)  ## set up, build, and run the embedded example
 
 test: $(BUILD)  ## set up, build, and run all tests and doctests
 	@echo "== Running the tests"
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: $(BUILD)  ## format, lint and type checks
 	$(BIN)/ruff format --check .
