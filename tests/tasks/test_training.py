@@ -416,8 +416,9 @@ def test_weights_decay_and_cores_do_not(task):
 def test_the_network_is_that_of_the_settings(task):
     changes = {"norm": "none", "input_activation": "tanh", "dropout": 0.25, "hidden": 4}
     settings = {**changes, "topology": "complete", "steps": 3, "rank": 3, "ties": "global"}
-    net = build_model(SMALL.with_values(settings), task.spec)
+    net = build_model(SMALL.with_values({**settings, "init_scale": 0.0}), task.spec)
     (conv,) = net.layers
+    assert not any(core.any() for core in net.arch_parameters())
     assert conv.norm is None
     assert net.input_activation is torch.tanh
     assert (conv.dropout, conv.out_channels) == (0.25, 4)
