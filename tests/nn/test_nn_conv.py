@@ -203,6 +203,18 @@ def test_gumbel_draws_have_unit_weights_and_fair_choices(graph):
     assert (count / 2000 - conv.tensor.to_dense()).abs().max() < 0.04
 
 
+def test_the_gradient_of_a_gumbel_draw_is_that_of_the_relaxation(graph):
+    conv, x = make(Dag.path(1), rank=1), torch.randn(7, 5)
+    (draw,) = conv.sample(temperature=0.3)
+    (core,) = conv.arch_parameters()
+    (gradient,) = torch.autograd.grad(conv(x, graph, draw=[draw]).sum(), core)
+    edge, chosen = (0, 1), draw.choice[0, 1]
+    soft = ((core.flatten().log_softmax(0) + draw.noise[edge]) / 0.3).softmax(0)
+    followed = dense(graph)[conv.tensor.choice_names[edge][chosen]] @ conv.lin(x).detach()
+    (expected,) = torch.autograd.grad(soft[chosen] * followed.sum(), core)
+    torch.testing.assert_close(gradient, expected)
+
+
 def test_epsilon_is_the_share_of_random_draws(graph):
     conv = make(Dag.path(2), rank=1, init_scale=10.0)
     best = conv.sample(epsilon=0.0)[0].choice
@@ -284,6 +296,10 @@ def test_fixed_meta_graphs_share_states_and_count_what_is_double(graph):
     assert alone.heads[0].relations == ("PA", "AP")
     assert len(alone.heads[0].merged.edges) == 2
     torch.testing.assert_close(alone(x, graph), a["AP"] @ (a["PA"] @ h))
+    swapped = Dag([(0, 1), (1, 2), (0, 2)])
+    assert swapped.edges != dag.edges
+    twins = [MetaGraph(d, {(0, 1): "PA", (0, 2): "X", (1, 2): "AP"}) for d in (dag, swapped)]
+    assert conv.fix(twins).arch_parameters() == []  # one meta-graph, in whatever order of links
     nothing_but_identities = MetaGraph(Dag.path(2), dict.fromkeys(Dag.path(2).edges, "identity"))
     torch.testing.assert_close(conv.fix(nothing_but_identities)(x, graph), h)
     torch.testing.assert_close(conv.fix([nothing_but_identities] * 2)(x, graph), h)
