@@ -8,6 +8,7 @@ import torch
 from originals import FEATURES, NODE_TYPE, PA, PC, matrix, write_diffmg, write_gtn, write_herec
 
 from tensus_tn.data import load, load_diffmg, load_gtn, load_herec, load_npz, sources
+from tensus_tn.data.herec import _sorted_ratings
 from tensus_tn.data.recommendation import split_pairs
 
 DATA = Path(os.environ.get("TENSUS_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -160,6 +161,28 @@ def test_herec_files(tmp_path):
     assert abs(len(edges) - len(positive)) <= 1
     assert set(negative) <= low
     assert len(set(negative)) == len(negative) == len(positive)
+
+
+def test_positive_pairs_are_drawn_in_the_steps_of_the_protocol():
+    pairs = np.stack([np.arange(40), np.arange(40) % 7], 1).astype(np.int64)
+    liked = np.arange(40) % 3 > 0
+    result = split_pairs(pairs, liked, (5, 6))
+    random, order = np.random.RandomState(5), np.flatnonzero(liked)
+    random.shuffle(order)
+    assert len(order) == 26
+    hidden = order[13:]
+    random.shuffle(hidden)
+    assert result.kept.tolist() == pairs[order[:13]].tolist()
+    for part, ids in zip(("train", "val", "test"), np.split(hidden, [7, 10]), strict=True):
+        assert result.positive[part].tolist() == pairs[ids].tolist()
+
+
+def test_ratings_are_in_the_order_of_the_file_or_of_their_ids():
+    table = np.array([[2, 1, 5], [1, 3, 4], [1, 2, 3], [1, 3, 1]])
+    pairs, rating = _sorted_ratings(table, by_id=False)
+    assert (pairs.tolist(), rating.tolist()) == ([[1, 0], [0, 2], [0, 1]], [5, 4, 3])
+    pairs, rating = _sorted_ratings(table, by_id=True)
+    assert (pairs.tolist(), rating.tolist()) == ([[0, 1], [0, 2], [1, 0]], [3, 4, 5])
 
 
 def test_negative_pairs_are_filled_up_with_unrated_ones():
