@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.reproduce import figures
-from benchmarks.reproduce.runs import read
+from benchmarks.reproduce.runs import plan, read
 from benchmarks.reproduce.settings import BUDGET, NODES, PAIRS, PAPER, TUNED
 from benchmarks.timing import machine_facts
 
@@ -47,17 +47,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def scores(results: Results, data: Sequence[str], split: str = "test") -> list[str]:
-    """Ours, mean ± deviation (seeds), with the paper's number beside it."""
+    """Ours, mean ± deviation (seeds); test scores with the paper's number beside them."""
     rows = []
     for method, title in TITLES.items():
+        ours = {name: [r[split] for r in select(results, name, method)] for name in data}
         cells = [title]
         for name in data:
-            cells.append(spread([r[split] for r in select(results, name, method)]))
-            cells.append(f"{PAPER[method][name]:.2f}" if method in PAPER else "-")
-        if any(cell != "-" for cell in cells[1::2]):
+            cells.append(spread(ours[name]))
+            if split == "test":
+                cells.append(f"{PAPER[method][name]:.2f}" if method in PAPER else "-")
+        if any(ours.values()):
             rows.append(cells)
-    head = ["", *(cell for name in data for cell in (name, "paper"))]
-    return table(head, rows)
+    paper = ["paper"] if split == "test" else []
+    return table(["", *(cell for name in data for cell in (name, *paper))], rows)
 
 
 def verdict(results: Results) -> list[str]:
@@ -102,7 +104,8 @@ def times(results: Results) -> list[str]:
             runs = select(results, name, method)
             seconds = [r.get("search_seconds", 0.0) + r["train_seconds"] for r in runs]
             cells.append(f"{fmean(seconds):.0f}" if seconds else "-")
-        rows.append(cells)
+        if set(cells[1:]) != {"-"}:
+            rows.append(cells)
     return table(["processor seconds", *NODES, *PAIRS], rows)
 
 
@@ -119,7 +122,7 @@ def page(results: Results, facts: dict[str, Any], prose: str) -> str:
         f"{facts['date']}; {len(results)} runs"
     )
     filled = {key: "\n".join(lines) for key, lines in parts.items()}
-    return prose.format(**filled, machine=machine)
+    return prose.format(**filled, machine=machine, planned=len(list(plan(5))))
 
 
 def types(results: Results) -> list[str]:
