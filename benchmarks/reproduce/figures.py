@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -55,7 +56,7 @@ def _rank(results: Results) -> Any:
     figure, axes = _panels(len(NODES) + 1)
     for ax, data in zip(axes, NODES, strict=False):
         for split, color in (("val", "#999999"), ("test", COLORS["tensus"])):
-            points = _by_rank(results, data, lambda r, split=split: r[split])
+            points = _by_rank(results, data, itemgetter(split))
             ax.errorbar(*points, marker="o", capsize=3, color=color, label=split)
         ax.set(title=data, xlabel="rank d", xticks=range(1, 6))
     axes[0].set_ylabel("macro-F1")

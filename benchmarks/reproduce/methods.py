@@ -25,6 +25,7 @@ from benchmarks.reproduce.settings import (
     TUNED,
 )
 from tensus_tn import Dag, DagTensor
+from tensus_tn.dag import Edge
 from tensus_tn.nn import MetaGraph, TwoTowers
 from tensus_tn.tasks import (
     Config,
@@ -87,7 +88,9 @@ def published(data: str, task: Task, seed: int, *, tuned: bool) -> Outcome:
     chosen = []
     for steps, skips in PUBLISHED[data]:
         numbers = [*steps, *skips]
-        links = dict(zip(_PUBLISHED_LINKS, (names[i] for i in numbers), strict=True))
+        links: dict[Edge, str] = dict(
+            zip(_PUBLISHED_LINKS, (names[i] for i in numbers), strict=True)
+        )
         chosen.append([MetaGraph(Dag.complete(4), links)])
     return _derived(_config(data, seed, tuned=tuned, rank=1), task, chosen)
 

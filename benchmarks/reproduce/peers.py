@@ -74,7 +74,8 @@ class Peer(nn.Module):
         if pairs is None:
             scores: Tensor = self.classifier(ends[0])
             return scores
-        return (ends[0][pairs[0]] * ends[1][pairs[1]]).sum(-1)
+        products: Tensor = ends[0][pairs[0]] * ends[1][pairs[1]]
+        return products.sum(-1)
 
 
 def _gcn(data: Dataset, size: int) -> nn.Module:
