@@ -126,7 +126,8 @@ def _draw_sweep(axis: Any, name: str, cases: dict[str, Any]) -> None:
         (line,) = axis.plot(values, ours, "o-", label=f"{graph}, tensus_tn")
         axis.plot(values, best, "s--", color=line.get_color(), label=f"{graph}, best PyTorch")
     axis.set(xscale="log", yscale="log", xlabel=name, ylabel="forward + backward, ms")
-    axis.set_xticks(values, [f"{value:g}" for value in values], minor=False)
+    axis.set_xticks(values, [f"{value:g}" for value in values])
+    axis.set_xticks([], minor=True)
     axis.legend(fontsize=7)
 
 
