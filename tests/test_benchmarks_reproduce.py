@@ -80,9 +80,9 @@ def test_plan_has_the_main_rows_first_and_no_run_twice():
 def test_a_run_that_is_there_is_not_run_again(tmp_path):
     run = Run("no-such-data", "tensus", 3)
     run.path(tmp_path).write_text(json.dumps({"test": 1.5}))
-    assert execute(run, tmp_path, {}) == {"test": 1.5}
+    assert execute(run, tmp_path) == {"test": 1.5}
     with pytest.raises(FileNotFoundError, match="no-such-data"):
-        execute(run._replace(seed=4), tmp_path, {})
+        execute(run._replace(seed=4), tmp_path)
     assert len(list(tmp_path.iterdir())) == 1  # nothing is left of a run that failed
 
 

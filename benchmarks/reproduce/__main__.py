@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from multiprocessing import Process
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
 
 import torch
@@ -12,7 +13,6 @@ import torch
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.runs import Run, execute, plan
 from benchmarks.reproduce.settings import DATA
-from tensus_tn.tasks import Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,13 +29,14 @@ def main() -> None:
     os.environ.setdefault("TENSUS_DATA", str(ROOT.parent / "shared/data"))
     if not arguments.page:
         runs = [run for run in plan(arguments.seeds) if _wanted(run, arguments)]
-        parts = [runs[k :: arguments.jobs] for k in range(arguments.jobs)]
-        workers = [Process(target=_run, args=(part, arguments.results)) for part in parts[1:]]
-        for worker in workers:
-            worker.start()
-        _run(parts[0], arguments.results)
-        for worker in workers:
-            worker.join()
+        with Pool(arguments.jobs, torch.set_num_threads, (1,)) as pool:
+            results = pool.imap_unordered(partial(execute, folder=arguments.results), runs)
+            for number, result in enumerate(results, 1):
+                print(
+                    f"{number}/{len(runs)} {result['data']} {result['method']} seed {result['seed']}: "
+                    f"val {result['val']:.2f} test {result['test']:.2f} ({result['seconds']:.0f} s)",
+                    flush=True,
+                )
     from benchmarks.reproduce.report import write
 
     write(arguments.results, ROOT)
@@ -45,18 +46,6 @@ def _wanted(run: Run, arguments: argparse.Namespace) -> bool:
     return run.data in (arguments.data or [run.data]) and run.method in (
         arguments.methods or [run.method]
     )
-
-
-def _run(runs: list[Run], folder: Path) -> None:
-    torch.set_num_threads(1)
-    tasks: dict[str, Task] = {}
-    for number, run in enumerate(runs, 1):
-        result = execute(run, folder, tasks)
-        print(
-            f"{number}/{len(runs)} {run.data} {run.method} seed {run.seed}: val {result['val']:.2f}"
-            f" test {result['test']:.2f} ({result['seconds']:.0f} s)",
-            flush=True,
-        )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,16 +55,14 @@ def plan(seeds: int) -> Iterator[Run]:
                 )
 
 
-def execute(run: Run, folder: Path, tasks: dict[str, Task]) -> dict[str, Any]:
+def execute(run: Run, folder: Path) -> dict[str, Any]:
     """Run it, or read what it left."""
     path = run.path(folder)
     if path.exists():
         done: dict[str, Any] = json.loads(path.read_text())
         return done
     name, options = VARIANTS.get(run.data, (run.data, {}))
-    if run.data not in tasks:
-        tasks[run.data] = _task(name, options)
-    task, start = tasks[run.data], time.perf_counter()
+    task, start = _task(name, **options), time.perf_counter()
     outcome = METHODS[run.method](name, task, run.seed)
     result = {
         **run._asdict(), "metric": task.metric, **outcome, "seconds": time.perf_counter() - start
@@ -72,7 +71,8 @@ def execute(run: Run, folder: Path, tasks: dict[str, Task]) -> dict[str, Any]:
     return result
 
 
-def _task(name: str, options: dict[str, Any]) -> Task:
+@cache
+def _task(name: str, **options: Any) -> Task:
     """With ids where nodes have no features: the same as one-hot rows, and faster."""
     task = make_task(load(name, **options), "diffmg")
     for kind in task.x.keys() - task.data.features.keys():
