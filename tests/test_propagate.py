@@ -122,6 +122,8 @@ def check_edge(graph, p, q, features, dtype):
     seed=st.integers(0, 99),
 )
 @example(1, 1, 1, "as in DiffMG", 1, 1, 1, torch.float32, 0)
+@example(30, 90, 3, "as in DiffMG", 2, 2, 64, torch.float32, 0)
+@example(30, 90, 3, "as in DiffMG", 2, 1, 32, torch.float32, 0)
 @example(30, 90, 3, "as in DiffMG", 4, 4, 64, torch.float32, 0)
 @example(30, 90, 3, "as in DiffMG", 1, 9, 64, torch.float32, 0)
 def test_formula(nodes, edges, relations, kind, p, q, features, dtype, seed):

@@ -1,9 +1,10 @@
 // The kernels of kernels.h, written once over a vector width. setup.py compiles this file for each instruction set,
-// with TENSUS_ISA naming it. All code has internal linkage and no template of the standard library is used: an
+// with TENSUS_ISA naming it. All code has internal linkage and no function of the standard library is used: an
 // inline function shared between the objects could be merged by the linker into the version of the wrong machine.
 #include "kernels.h"
 
 #include <new>
+#include <type_traits>
 
 #define TENSUS_JOIN_(a, b) a##b
 #define TENSUS_JOIN(a, b) TENSUS_JOIN_(a, b)
@@ -47,18 +48,18 @@ template <class A> constexpr int kLanes = kVectorBytes / int(sizeof(A));
 
 template <class A, int L> struct PackOf {
   typedef A type __attribute__((vector_size(L * sizeof(A))));
+  typedef A anywhere __attribute__((vector_size(L * sizeof(A)), aligned(sizeof(A))));
 };
 template <class A, int L> using Pack = typename PackOf<A, L>::type;
+// A pack in memory. Not by memcpy, which may write to anything: every pointer at hand would be read anew after it.
+template <class A, int L> using PackAnywhere = typename PackOf<A, L>::anywhere;
 
 template <int L, class T> TENSUS_INLINE Pack<Sum<T>, L> load(const T* from) {
   if constexpr (sizeof(T) == sizeof(BFloat16)) {
-    Pack<uint16_t, L> half;
-    __builtin_memcpy(&half, from, sizeof(half));
+    const Pack<uint16_t, L> half = *(const PackAnywhere<uint16_t, L>*)from;
     return (Pack<float, L>)(__builtin_convertvector(half, Pack<uint32_t, L>) << 16);
   } else {
-    Pack<T, L> pack;
-    __builtin_memcpy(&pack, from, sizeof(pack));
-    return pack;
+    return *(const PackAnywhere<T, L>*)from;
   }
 }
 
@@ -67,10 +68,10 @@ template <int L, class T> TENSUS_INLINE void store(T* to, Pack<Sum<T>, L> pack) 
     const auto bits = (Pack<uint32_t, L>)pack;
     const auto rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const auto ordered = (Pack<uint32_t, L>)(pack == pack);
-    const auto half = __builtin_convertvector((rounded & ordered) | (0x7fc0 & ~ordered), Pack<uint16_t, L>);
-    __builtin_memcpy(to, &half, sizeof(half));
+    *(PackAnywhere<uint16_t, L>*)to =
+        __builtin_convertvector((rounded & ordered) | (0x7fc0 & ~ordered), Pack<uint16_t, L>);
   } else {
-    __builtin_memcpy(to, &pack, sizeof(pack));
+    *(PackAnywhere<T, L>*)to = pack;
   }
 }
 
@@ -166,16 +167,19 @@ template <class A, class I> struct Rows {
 
 // ---------------------------------------------------------------------------------------------- the inner loops
 
+// Ranks and features that are template arguments are known at compile time, unless they are 0.
+template <int N> TENSUS_INLINE int64_t known(int64_t number) { return N ? N : number; }
+
 // out[t] = sum over the edges of a segment of value * x[col, t], t = 0 .. width; the tile of sums stays in registers.
 // `readable` entries of col may be read, which is at least `count`: the rows of the next segments are prefetched too.
-template <class T, class I, bool kWeighted>
+template <int W, bool kWeighted, class T, class I>
 TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>* value, int64_t count, int64_t readable,
                           Sum<T> scale, Sum<T>* out) {
   using A = Sum<T>;
-  for_tiles<A, 8>(width, [&]<int V, int L>(int64_t t) TENSUS_FORCE {
+  for_tiles<A, 8>(known<W>(width), [&]<int V, int L>(int64_t t) TENSUS_FORCE {
     Pack<A, L> sum[V] = {};
     const auto add = [&](int64_t e) TENSUS_FORCE {
-      const T* row = x + int64_t(col[e]) * width + t;
+      const T* row = x + int64_t(col[e]) * known<W>(width) + t;
       for (int v = 0; v < V; ++v) {
         if constexpr (kWeighted) sum[v] += value[e] * load<L>(row + v * L);
         else sum[v] += load<L>(row + v * L);
@@ -183,7 +187,7 @@ TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>*
     };
     int64_t e = 0;
     for (const int64_t end = smaller(count, readable - kPrefetch); e < end; ++e) {
-      const char* ahead = (const char*)(x + int64_t(col[e + kPrefetch]) * width + t);
+      const char* ahead = (const char*)(x + int64_t(col[e + kPrefetch]) * known<W>(width) + t);
       for (int b = 0; b < V * L * int(sizeof(T)); b += 64) __builtin_prefetch(ahead + b);
       add(e);
     }
@@ -192,17 +196,17 @@ TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>*
   });
 }
 
-template <class T, class I>
+template <int W, class T, class I>
 TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, Sum<T>* out) {
   const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin, readable = g.edges - begin;
   const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
-  if (g.edge_val) gather<T, I, true>(x, width, g.col + begin, g.edge_val + begin, count, readable, scale, out);
-  else gather<T, I, false>(x, width, g.col + begin, nullptr, count, readable, scale, out);
+  if (g.edge_val) gather<W, true>(x, width, g.col + begin, g.edge_val + begin, count, readable, scale, out);
+  else gather<W, false>(x, width, g.col + begin, (const Sum<T>*)nullptr, count, readable, scale, out);
 }
 
 // Calls with_rank<R>(): loops over a rank of 1 or 2 are unrolled. R = 0 stands for all others, whose own work is enough
 // to hide what the loops cost.
-template <class WithRank> auto for_rank(int64_t rank, const WithRank& with_rank) {
+template <class WithRank> TENSUS_INLINE void for_rank(int64_t rank, const WithRank& with_rank) {
   switch (rank) {
     case 1: return with_rank.template operator()<1>();
     case 2: return with_rank.template operator()<2>();
@@ -211,40 +215,36 @@ template <class WithRank> auto for_rank(int64_t rank, const WithRank& with_rank)
 }
 
 // out[c, f] (+)= sum over blocks b and rows r of matrix[b](r, c) * block[b][r, f], for the K columns from `column`.
-template <int R, int K, class O, class A>
+template <int R, int K, int F, class O, class A>
 TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, int64_t count, int64_t rows,
                                int64_t columns, int64_t column, int64_t features, O* out, bool accumulate) {
-  for_tiles<A, 8 / K>(features, [&]<int V, int L>(int64_t f) TENSUS_FORCE {
+  for_tiles<A, 8 / K>(known<F>(features), [&]<int V, int L>(int64_t f) TENSUS_FORCE {
     Pack<A, L> sum[K][V] = {};
-    O* const to = out + column * features + f;
+    O* const to = out + column * known<F>(features) + f;
     if (accumulate)
       for (int k = 0; k < K; ++k)
-        for (int v = 0; v < V; ++v) sum[k][v] = load<L>(to + k * features + v * L);
+        for (int v = 0; v < V; ++v) sum[k][v] = load<L>(to + k * known<F>(features) + v * L);
     for (int64_t b = 0; b < count; ++b) {
       const A* x = block[b] + f;
       const A* w = matrix[b] + column;
-      for (int64_t r = 0; r < (R ? R : rows); ++r) {
+      for (int64_t r = 0; r < known<R>(rows); ++r) {
         Pack<A, L> row[V];
-        for (int v = 0; v < V; ++v) row[v] = load<L>(x + r * features + v * L);
+        for (int v = 0; v < V; ++v) row[v] = load<L>(x + r * known<F>(features) + v * L);
         for (int k = 0; k < K; ++k)
           for (int v = 0; v < V; ++v) sum[k][v] += w[r * columns + k] * row[v];
       }
     }
     for (int k = 0; k < K; ++k)
-      for (int v = 0; v < V; ++v) store<L>(to + k * features + v * L, sum[k][v]);
+      for (int v = 0; v < V; ++v) store<L>(to + k * known<F>(features) + v * L, sum[k][v]);
   });
 }
 
 // Mixes `count` blocks of (rows, F) by a matrix (rows, columns) each into out (columns, F).
-template <class O, class A>
-using Mix = void (*)(const A* const* block, const A* const* matrix, int64_t count, int64_t rows, int64_t columns,
-                     int64_t features, O* out, bool accumulate);
-
-template <int R, int C, class O, class A>
+template <int R, int C, int F, class O, class A>
 void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t rows, int64_t columns, int64_t features,
          O* out, bool accumulate) {
   const auto tile = [&]<int K>(int64_t column) TENSUS_FORCE {
-    mix_columns<R, K>(block, matrix, count, rows, C ? C : columns, column, features, out, accumulate);
+    mix_columns<R, K, F>(block, matrix, count, rows, known<C>(columns), column, features, out, accumulate);
   };
   if constexpr (C) return tile.template operator()<C>(0);
   int64_t c = 0;
@@ -253,32 +253,27 @@ void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t r
   for (; c < columns; ++c) tile.template operator()<1>(c);
 }
 
-template <class O, class A> Mix<O, A> choose_mix(int64_t rows, int64_t columns) {
-  return for_rank(rows, [=]<int R>() {
-    return for_rank(columns, []<int C>() -> Mix<O, A> { return mix<R, C, O, A>; });
-  });
-}
-
 // lanes[r * columns + c] += <x[r], y[c]>, each inner product left spread over the lanes of a vector.
-template <int R, int K, class A, class T>
+template <int R, int K, int F, class A, class T>
 TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t columns) {
   constexpr int L = kLanes<A>;
   constexpr int H = R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
+  const int64_t size = known<F>(features);
   Pack<A, L> sum[H][R][K] = {};
   const auto add = [&](int h, int64_t f) TENSUS_FORCE {
     Pack<A, L> left[R], right[K];
-    for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * features + f);
-    for (int k = 0; k < K; ++k) right[k] = load<L>(y + k * features + f);
+    for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * size + f);
+    for (int k = 0; k < K; ++k) right[k] = load<L>(y + k * size + f);
     for (int r = 0; r < R; ++r)
       for (int k = 0; k < K; ++k) sum[h][r][k] += left[r] * right[k];
   };
   int64_t f = 0;
-  for (; f + H * L <= features; f += H * L)
+  for (; f + H * L <= size; f += H * L)
     for (int h = 0; h < H; ++h) add(h, f + h * L);
-  for (; f + L <= features; f += L) add(0, f);
-  for (; f < features; ++f)
+  for (; f + L <= size; f += L) add(0, f);
+  for (; f < size; ++f)
     for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k) sum[0][r][k][0] += x[r * features + f] * load<1>(y + k * features + f)[0];
+      for (int k = 0; k < K; ++k) sum[0][r][k][0] += x[r * size + f] * load<1>(y + k * size + f)[0];
   for (int r = 0; r < R; ++r)
     for (int k = 0; k < K; ++k) {
       if constexpr (H == 2) sum[0][r][k] += sum[1][r][k];
@@ -287,17 +282,14 @@ TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, 
 }
 
 // The inner products of `rows` rows of x with `columns` rows of y.
-template <class A, class T>
-using Inner = void (*)(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features,
-                       Pack<A, kLanes<A>>* lanes);
-
-template <int R, int C, class A, class T>
+template <int R, int C, int F, class A, class T>
 void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes) {
-  if constexpr (R && C && R * C <= 8) return inner_tile<R, C>(x, y, features, lanes, C);
+  if constexpr (R && C) return inner_tile<R, C, F>(x, y, features, lanes, C);
   const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
     int64_t r = 0;
     const auto tile = [&]<int N>() TENSUS_FORCE {
-      inner_tile<N, K>(x + r * features, y + c * features, features, lanes + r * columns + c, columns);
+      inner_tile<N, K, F>(x + r * known<F>(features), y + c * known<F>(features), features, lanes + r * columns + c,
+                          columns);
       r += N;
     };
     while (r + 4 <= rows) tile.template operator()<4>();
@@ -309,23 +301,18 @@ void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t featur
   for (; c < columns; ++c) rows_of.template operator()<1>(c);
 }
 
-template <class A, class T> Inner<A, T> choose_inner(int64_t rows, int64_t columns) {
-  return for_rank(rows, [=]<int R>() {
-    return for_rank(columns, []<int C>() -> Inner<A, T> { return inner<R, C, A, T>; });
-  });
-}
-
 template <class A> A sum_lanes(Pack<A, kLanes<A>> pack) {
   A sum = 0;
   for (int l = 0; l < kLanes<A>; ++l) sum += pack[l];
   return sum;
 }
 
+// A row of a state as sums: the row itself, or a copy where its numbers are narrower.
 template <class A> TENSUS_INLINE const A* as_sums(const A* row, int64_t, A*) { return row; }
 
-TENSUS_INLINE const float* as_sums(const BFloat16* row, int64_t size, float* buffer) {
-  for_tiles<float, 1>(size, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(buffer + t, load<L>(row + t)); });
-  return buffer;
+TENSUS_INLINE const float* as_sums(const BFloat16* row, int64_t size, float* copy) {
+  for_tiles<float, 1>(size, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(copy + t, load<L>(row + t)); });
+  return copy;
 }
 
 // ---------------------------------------------------------------------------------------------- weights
@@ -421,20 +408,17 @@ template <class A, class I> class Diagonal {
 // ---------------------------------------------------------------------------------------------- gather, then mix
 
 // One pass over the rows of a graph: gather the sums of a row's segments into L1, then mix them into every link.
-template <class T, class I> class GatherMixPass {
+// R is the rank of x.
+template <class T, class I, int R, int F> class GatherMixPass {
   using A = Sum<T>;
   using Lanes = Pack<A, kLanes<A>>;
 
  public:
   explicit GatherMixPass(const GatherMix& job)
       : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, true),
-        diagonal_(job.loops, g_.relations, weights_), width_(job.rank * job.features), mix_(job.link_count),
-        inner_(job.link_count) {
-    for (int64_t l = 0; l < job.link_count; ++l) {
-      mix_[l] = choose_mix<T, A>(job.rank, job.links[l].rank);
-      inner_[l] = choose_inner<A, T>(job.rank, job.links[l].rank);
+        diagonal_(job.loops, g_.relations, weights_), width_(job.rank * job.features) {
+    for (int64_t l = 0; l < job.link_count; ++l)
       if (job.links[l].dw) dw_ = g_.relations * weights_.size();
-    }
     room_ = smaller(kMaxRoom, 1 + kPanelBytes / (1 + width_ * int64_t(sizeof(A))));
     chunks_ = g_.chunks(smaller(kMaxChunks, 1 + kMaxPartial / (1 + dw_)));
   }
@@ -478,6 +462,9 @@ template <class T, class I> class GatherMixPass {
       for (int64_t k = 0; k < pass.weights_.size(); ++k) dw_base[k] = Lanes{};
     }
 
+    int64_t features() const { return known<F>(pass.job_.features); }
+    int64_t width() const { return known<R * F>(pass.width_); }
+
     // Gathers as many segments as there is room for, mixes them, and goes on with the rest of the row.
     void row(int64_t n) {
       const A* block[kMaxRoom + 1];
@@ -489,13 +476,13 @@ template <class T, class I> class GatherMixPass {
       do {
         const int64_t count = smaller(end - s, pass.room_);
         for (int64_t b = 0; b < count; ++b, ++s) {
+          A* const sums = &panel[b * width()];
           relation[b] = pass.g_.seg_rel[s];
-          block[b] = &panel[b * pass.width_];
-          gather_segment<T, I>(pass.g_, s, (const T*)pass.job_.x, pass.width_, &panel[b * pass.width_]);
+          block[b] = sums;
+          gather_segment<R * F>(pass.g_, s, (const T*)pass.job_.x, width(), sums);
         }
         const bool self = first && pass.diagonal_;
-        if (self)
-          block[count] = as_sums((const T*)pass.job_.x + n * pass.width_, pass.width_, &panel[count * pass.width_]);
+        if (self) block[count] = as_sums((const T*)pass.job_.x + n * width(), width(), &panel[count * width()]);
         mix_links(n, block, relation, count, self, first);
         if (pass.dw_) multiply_links(n, block, relation, count, self);
         first = false;
@@ -503,15 +490,16 @@ template <class T, class I> class GatherMixPass {
     }
 
     // The rows of the links' states follow each other, but too many streams run side by side for the hardware.
-    TENSUS_INLINE void prefetch_links(int64_t n) {
+    TENSUS_INLINE void prefetch_links(int64_t n) const {
       if (n == pass.g_.nodes) return;
+      const auto prefetch = [](const void* row, int64_t bytes) TENSUS_FORCE {
+        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch((const char*)row + b);
+      };
       for (int64_t l = 0; l < pass.job_.link_count; ++l) {
         const Link& link = pass.job_.links[l];
-        const int64_t bytes = link.rank * pass.job_.features * int64_t(sizeof(T));
-        for (int64_t b = 0; b < bytes; b += 64) {
-          if (link.out) __builtin_prefetch((char*)link.out + n * bytes + b, 1);
-          if (link.dw) __builtin_prefetch((const char*)link.other + n * bytes + b);
-        }
+        const int64_t size = link.rank * features();
+        if (link.out) prefetch((const T*)link.out + n * size, size * int64_t(sizeof(T)));
+        if (link.dw) prefetch((const T*)link.other + n * size, size * int64_t(sizeof(T)));
       }
     }
 
@@ -521,49 +509,54 @@ template <class T, class I> class GatherMixPass {
       const A* choice[kMaxRoom + 1];
       for (int64_t b = 0; b < count; ++b) choice[b] = pass.weights_.of(relation[b]);
       if (self) choice[count] = pass.diagonal_.matrices(n, matrix.get());
-      const int64_t total = count + self, features = pass.job_.features;
+      const int64_t total = count + self;
       for (int64_t l = 0; l < pass.job_.link_count; ++l) {
         const Link& link = pass.job_.links[l];
         if (link.out)
-          pass.mix_[l](block, choice, total, pass.job_.rank, link.rank, features,
-                       (T*)link.out + n * link.rank * features, link.accumulate || !first);
+          for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
+            mix<R, C, F>(block, choice, total, pass.job_.rank, link.rank, features(),
+                         (T*)link.out + n * link.rank * features(), link.accumulate || !first);
+          });
         for (int64_t b = 0; b < total; ++b) choice[b] += link.step;
       }
     }
 
     TENSUS_INLINE void multiply_links(int64_t n, const A* const* block, const int64_t* relation, int64_t count,
                                       bool self) {
-      const int64_t size = pass.weights_.size(), features = pass.job_.features;
+      const int64_t weights = pass.weights_.size();
       for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
         const Link& link = pass.job_.links[l];
         if (!link.dw) continue;
-        const T* other = (const T*)link.other + n * link.rank * features;
-        const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
-          pass.inner_[l](x, other, pass.job_.rank, link.rank, features, lanes + offset);
-        };
-        for (int64_t b = 0; b < count; ++b) multiply(block[b], &dw[relation[b] * size]);
-        if (self) multiply(block[count], product.get());
+        const T* const other = (const T*)link.other + n * link.rank * features();
+        for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
+          const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
+            inner<R, C, F>(x, other, pass.job_.rank, link.rank, features(), lanes + offset);
+          };
+          for (int64_t b = 0; b < count; ++b) multiply(block[b], &dw[relation[b] * weights]);
+          if (self) multiply(block[count], product.get());
+        });
       }
-      if (self) share_product(n, size);
+      if (self) share_product(n);
     }
 
     // The product of a node with itself belongs to every relation with a loop; it is left at zero for the next node.
-    TENSUS_INLINE void share_product(int64_t n, int64_t size) {
+    TENSUS_INLINE void share_product(int64_t n) {
+      const int64_t weights = pass.weights_.size();
       pass.diagonal_.each_correction(n, [&](int64_t i, A weight) TENSUS_FORCE {
-        for (int64_t k = 0; k < size; ++k) dw[i * size + k] += weight * product[k];
+        for (int64_t k = 0; k < weights; ++k) dw[i * weights + k] += weight * product[k];
       });
-      for (int64_t k = 0; k < size; ++k) {
+      for (int64_t k = 0; k < weights; ++k) {
         dw_base[k] += product[k];
         product[k] = Lanes{};
       }
     }
 
     void reduce(A* partial) const {
-      const int64_t size = pass.weights_.size();
+      const int64_t weights = pass.weights_.size();
       for (int64_t i = 0; i < pass.g_.relations; ++i)
-        for (int64_t k = 0; k < size; ++k) {
-          partial[i * size + k] = sum_lanes<A>(dw[i * size + k]);
-          if (pass.diagonal_) partial[i * size + k] += pass.diagonal_.loop(i) * sum_lanes<A>(dw_base[k]);
+        for (int64_t k = 0; k < weights; ++k) {
+          partial[i * weights + k] = sum_lanes<A>(dw[i * weights + k]);
+          if (pass.diagonal_) partial[i * weights + k] += pass.diagonal_.loop(i) * sum_lanes<A>(dw_base[k]);
         }
     }
   };
@@ -573,11 +566,19 @@ template <class T, class I> class GatherMixPass {
   const Weights<A> weights_;
   const Diagonal<A, I> diagonal_;
   const int64_t width_;
-  Scratch<Mix<T, A>> mix_;      // for each link, for its ranks
-  Scratch<Inner<A, T>> inner_;  // likewise
   int64_t room_, chunks_;
   int64_t dw_ = 0;  // numbers in the gradient of all weights, or 0 where it is not asked for
 };
+
+template <class T, class I> void gather_mix_pass(const GatherMix& job) {
+  for_rank(job.rank, [&]<int R>() {
+    if constexpr (R && std::is_same_v<T, float> && std::is_same_v<I, int32_t>) {  // the usual ones
+      if (job.features == 32) return GatherMixPass<T, I, R, 32>(job).run();
+      if (job.features == 64) return GatherMixPass<T, I, R, 64>(job).run();
+    }
+    GatherMixPass<T, I, R, 0>(job).run();
+  });
+}
 
 // ---------------------------------------------------------------------------------------------- mix, then gather
 
@@ -587,11 +588,8 @@ template <class T> class NodeMix {
 
  public:
   NodeMix(const Link* links, int64_t count, int64_t rank, int64_t features)
-      : links_(links), count_(count), rank_(rank), features_(features), mix_(count) {
-    for (int64_t l = 0; l < count; ++l) {
-      mix_[l] = choose_mix<A, A>(links[l].rank, rank);
-      widest_ = widest_ < links[l].rank ? links[l].rank : widest_;
-    }
+      : links_(links), count_(count), rank_(rank), features_(features) {
+    for (int64_t l = 0; l < count; ++l) widest_ = widest_ < links[l].rank ? links[l].rank : widest_;
   }
 
   int64_t buffer_size() const { return widest_ * features_; }
@@ -600,14 +598,13 @@ template <class T> class NodeMix {
     for (int64_t l = 0; l < count_; matrices += links_[l++].step) {
       const int64_t size = links_[l].rank * features_;
       const A* block = as_sums((const T*)links_[l].other + n * size, size, buffer);
-      mix_[l](&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate || l > 0);
+      mix<0, 0, 0>(&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate || l > 0);
     }
   }
 
  private:
   const Link* links_;
   int64_t count_, rank_, features_;
-  Scratch<Mix<A, A>> mix_;
   int64_t widest_ = 0;
 };
 
@@ -663,7 +660,7 @@ template <class T, class I> class MixGatherPass {
     share(job_.team, blocks(count), [&](const auto& next) {
       Scratch<A> segment(width_);
       each(next, count, [&](int64_t k) {
-        gather_segment<A, I>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, segment.get());
+        gather_segment<0>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, segment.get());
         A* sums = sums_ + job_.order_row[begin + k] * width_;
         for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
           store<L>(sums + t, load<L>(sums + t) + load<L>(segment.get() + t));
@@ -788,7 +785,7 @@ template <class Run> void typed(Real real, bool wide, const Run& run) {
 }
 
 void gather_mix(Real real, const GatherMix& job) {
-  typed(real, job.graph.wide, [&]<class T, class I>() { GatherMixPass<T, I>(job).run(); });
+  typed(real, job.graph.wide, [&]<class T, class I>() { gather_mix_pass<T, I>(job); });
 }
 
 void mix_gather(Real real, const MixGather& job) {
