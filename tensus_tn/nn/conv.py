@@ -359,6 +359,8 @@ class MetaGraphConv(nn.Module):
         if draw is None:
             parts = [head(*args) for head, args in zip(self.heads, arguments, strict=True)]
         else:
+            if len(draw) != len(self.heads):
+                raise ValueError(f"{len(self.heads)} heads, but {len(draw)} draws")
             parts = [
                 self._search(k)(*args, drawn)
                 for k, (args, drawn) in enumerate(zip(arguments, draw, strict=True))

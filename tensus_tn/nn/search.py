@@ -165,9 +165,25 @@ class MetaGraphSearch(nn.Module):
         """
         if draw is None:
             return propagate_dag(graph, self.dag, h, self.weights()).squeeze(1)
+        self._check_draw(draw)
         names = self.tensor.choice_names
         relations = {edge: names[edge][i] for edge, i in draw.choice.items()}
         return follow(graph, self.dag, h, relations, self._draw_weights(draw))
+
+    def _check_draw(self, draw: Draw) -> None:
+        """That it is a draw of this distribution, or of one like it."""
+        sizes = {edge: len(names) for edge, names in self.tensor.choice_names.items()}
+        if draw.choice.keys() != sizes.keys():
+            raise ValueError(f"a draw for the links {list(draw.choice)}, not {list(sizes)}")
+        ranks = self.tensor.structure.ranks
+        if any(not 0 <= i < sizes[edge] for edge, i in draw.choice.items()) or (
+            len(draw.ranks) != len(ranks)
+            or any(not 0 <= r < size for r, size in zip(draw.ranks, ranks, strict=True))
+        ):
+            raise ValueError(
+                f"a draw with choices {dict(draw.choice)} and ranks {draw.ranks} does not fit: "
+                f"there are {sizes} choices, and the ranks are below {tuple(ranks)}"
+            )
 
     def per_query(self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor]) -> Tensor:
         """The states ``(Q, N, F)`` of the sink for cores ``(Q, C_e, d_j, d_k)`` of ``Q`` queries.

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -213,6 +214,19 @@ def test_the_gradient_of_a_gumbel_draw_is_that_of_the_relaxation(graph):
     followed = dense(graph)[conv.tensor.choice_names[edge][chosen]] @ conv.lin(x).detach()
     (expected,) = torch.autograd.grad(soft[chosen] * followed.sum(), core)
     torch.testing.assert_close(gradient, expected)
+
+
+def test_draws_of_another_distribution_are_refused(graph):
+    conv, x = make(Dag.complete(2)), torch.randn(7, 5)
+    (draw,) = conv.sample()
+    with pytest.raises(ValueError, match="a draw for the links"):
+        conv(x, graph, draw=make(Dag.path(2)).sample())
+    with pytest.raises(ValueError, match="does not fit"):
+        conv(x, graph, draw=[replace(draw, choice={**draw.choice, (0, 1): 99})])
+    with pytest.raises(ValueError, match="does not fit"):
+        conv(x, graph, draw=[replace(draw, ranks=(2,))])
+    with pytest.raises(ValueError, match="1 heads, but 2 draws"):
+        conv(x, graph, draw=[draw, draw])
 
 
 def test_epsilon_is_the_share_of_random_draws(graph):
