@@ -5,9 +5,6 @@
 // An edge is served by a pass at one of its ends: see passes.h for which.
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/util/Exception.h>
 
 #ifndef _WIN32
 #include <pthread.h>
@@ -15,21 +12,15 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "cpu/arena.h"
-#include "cpu/kernels.h"
-#include "dag.h"
 #include "passes.h"
+#include "problem.h"
 
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using MaybeTensor = std::optional<Tensor>;
-using Tensors = std::vector<Tensor>;
 using namespace tensus;
 
 // ---------------------------------------------------------------------------------------------- memory and threads
@@ -54,20 +45,13 @@ void torch_team(Work work, void* context) {
 
 // ---------------------------------------------------------------------------------------------- arguments
 
-ScalarType sum_type(ScalarType storage) {
-  return storage == ScalarType::BFloat16 ? ScalarType::Float : storage;
-}
-
-void check_vector(const Tensor& t, const char* name, ScalarType type, int64_t size) {
-  STD_TORCH_CHECK(t.is_cpu() && t.dim() == 1 && t.is_contiguous() && t.scalar_type() == type, name,
-                  " must be a contiguous CPU vector of the expected type");
-  STD_TORCH_CHECK(t.numel() == size, name, " must have ", size, " entries, got ", t.numel());
-}
-
-const void* check_values(const MaybeTensor& t, const char* name, ScalarType type, int64_t size) {
-  if (!t) return nullptr;
-  check_vector(*t, name, type, size);
-  return t->const_data_ptr();
+Real real_of(const Tensor& h) {
+  switch (h.scalar_type()) {
+    case ScalarType::Float: return Real::f32;
+    case ScalarType::Double: return Real::f64;
+    case ScalarType::BFloat16: return Real::bf16;
+    default: STD_TORCH_CHECK(false, "h must be float32, float64 or bfloat16");
+  }
 }
 
 bool all_zero(const Tensor& t) {
@@ -75,103 +59,28 @@ bool all_zero(const Tensor& t) {
   return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
 }
 
-// The parts are row_ptr, seg_rel, seg_ptr and col; in the transpose also edge_perm, which is of no interest here.
-Segments check_structure(const Tensors& parts, const char* name, int64_t nodes, int64_t relations) {
-  STD_TORCH_CHECK(parts.size() >= 4, name, " must hold row_ptr, seg_rel, seg_ptr and col");
-  const Tensor &row_ptr = parts[0], &seg_rel = parts[1], &seg_ptr = parts[2], &col = parts[3];
-  const ScalarType index = row_ptr.scalar_type();
-  STD_TORCH_CHECK(index == ScalarType::Int || index == ScalarType::Long, name, ": indices must be int32 or int64");
-  check_vector(row_ptr, "row_ptr", index, nodes + 1);
-  check_vector(seg_rel, "seg_rel", ScalarType::Int, seg_rel.numel());
-  check_vector(seg_ptr, "seg_ptr", index, seg_rel.numel() + 1);
-  check_vector(col, "col", index, col.numel());
-  const Segments graph{index == ScalarType::Long, nodes,   relations,
-                       seg_rel.numel(),           col.numel(), row_ptr.const_data_ptr(),
-                       seg_rel.const_data_ptr<int32_t>(), seg_ptr.const_data_ptr(), col.const_data_ptr(),
-                       nullptr,                   nullptr};
-  const char* problem = kernels().check(graph, torch_team);
-  STD_TORCH_CHECK(!problem, name, ": ", problem);
-  return graph;
-}
-
-// The arguments that forward and backward share, checked.
-struct Problem {
-  Dag dag;
-  Tensor h, w;
-  int64_t nodes, features, relations;
-  Real real;
-  Segments graph, transposed;  // transposed: only in backward
-  Loops loops;                 // reads `graph`; set by whoever owns the struct, which must not move
-
-  Problem(const Tensor& h_, const Tensor& w_, const Ints& ranks, const Ints& tails, const Ints& heads)
-      : dag(ranks, tails, heads), h(h_), w(w_) {
-    STD_TORCH_CHECK(h.is_cpu() && h.dim() == 3, "h must be a CPU tensor of shape (N, P, F)");
-    switch (h.scalar_type()) {
-      case ScalarType::Float: real = Real::f32; break;
-      case ScalarType::Double: real = Real::f64; break;
-      case ScalarType::BFloat16: real = Real::bf16; break;
-      default: STD_TORCH_CHECK(false, "h must be float32, float64 or bfloat16");
-    }
-    nodes = h.size(0), features = h.size(2);
-    STD_TORCH_CHECK(h.size(1) == dag.ranks[0], "h must have rank ", dag.ranks[0], ", got ", h.size(1));
-    w = torch::stable::contiguous(w);
-    check_vector(w, "w", sum_type(h.scalar_type()), w.numel());
-    STD_TORCH_CHECK(w.numel() % dag.weights == 0, "w must hold a multiple of ", dag.weights, " numbers, got ", w.numel());
-    relations = w.numel() / dag.weights;
-    STD_TORCH_CHECK(relations <= INT32_MAX, "too many relations");
-    h = torch::stable::contiguous(h);
-  }
-  Problem(const Problem&) = delete;
-
-  ScalarType sums() const { return sum_type(h.scalar_type()); }
+// The arguments, their indices checked too, and the passes over the graph.
+class CpuProblem : public Problem {
+ public:
+  CpuProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads)
+      : Problem(h, w, ranks, tails, heads, [](const Tensor& t) { return t.is_cpu(); }, "CPU"), real(real_of(h)) {}
 
   void set_graph(const Tensors& forward, const MaybeTensor& seg_val, const MaybeTensor& edge_val,
                  const MaybeTensor& loop, const MaybeTensor& seg_loop) {
-    graph = check_structure(forward, "forward", nodes, relations);
-    graph.seg_val = check_values(seg_val, "seg_val", sums(), graph.segments);
-    graph.edge_val = check_values(edge_val, "edge_val", sums(), graph.edges);
-    loops.loop = check_values(loop, "loop", sums(), relations);
-    loops.seg_loop = check_values(seg_loop, "seg_loop", sums(), graph.segments);
-    loops.pairs = &graph;
-    STD_TORCH_CHECK(loops.loop || !loops.seg_loop, "seg_loop needs loop");
+    Problem::set_graph(forward, seg_val, edge_val, loop, seg_loop);
+    check_indices(graph, "forward");
     if (!loops.seg_loop && loops.loop && all_zero(*loop)) loops.loop = nullptr;
   }
 
   void set_transposed(const Tensors& backward, const MaybeTensor& seg_val, const MaybeTensor& edge_val) {
-    transposed = check_structure(backward, "backward", nodes, relations);
-    STD_TORCH_CHECK(transposed.edges == graph.edges && transposed.wide == graph.wide,
-                    "forward and backward must have the same edges and index type");
-    transposed.seg_val = check_values(seg_val, "back_seg_val", sums(), transposed.segments);
-    transposed.edge_val = check_values(edge_val, "back_edge_val", sums(), transposed.edges);
+    Problem::set_transposed(backward, seg_val, edge_val);
+    check_indices(transposed, "backward");
   }
 
-  const Tensor check_state(const Tensor& state, int64_t k, const char* name) const {
-    STD_TORCH_CHECK(state.is_cpu() && state.scalar_type() == h.scalar_type() && state.dim() == 3 &&
-                        state.size(0) == nodes && state.size(1) == dag.ranks[k] && state.size(2) == features,
-                    name, " of state ", k, " must have the type of h and the shape (", nodes, ", ", dag.ranks[k], ", ",
-                    features, ")");
-    return torch::stable::contiguous(state);
-  }
+  Tensor new_state(int64_t k) const { return ::new_state(h, nodes, dag.ranks[k], features); }
 
   std::vector<bool> mixed_first(bool backward) const {
     return tensus::mixed_first({nodes, relations, graph.edges}, dag.ranks, dag.tails, dag.heads, backward);
-  }
-
-  // Edge e seen from its tail (the far state is the head's) or from its head.
-  Link link(int64_t e, bool from_tail) const {
-    const int64_t p = dag.ranks[dag.tails[e]], q = dag.ranks[dag.heads[e]];
-    Link l{};
-    l.w = weight(w, e);
-    l.rank = from_tail ? q : p;
-    l.step = p * q;
-    l.near = from_tail ? q : 1;
-    l.far = from_tail ? 1 : q;
-    return l;
-  }
-
-  // Where the weights of edge e, or their gradient, begin.
-  void* weight(const Tensor& all, int64_t e) const {
-    return static_cast<char*>(all.data_ptr()) + relations * dag.offset[e] * int64_t(all.element_size());
   }
 
   void gather_mix(const Segments& g, const Tensor& x, int64_t rank, const std::vector<Link>& links) const {
@@ -179,12 +88,20 @@ struct Problem {
     kernels().gather_mix(real, {g, loops, x.const_data_ptr(), rank, features, links.data(), int64_t(links.size()),
                                 torch_team});
   }
+
+  const Real real;
+
+ private:
+  static void check_indices(const Segments& g, const char* name) {
+    const char* problem = kernels().check(g, torch_team);
+    STD_TORCH_CHECK(!problem, name, ": ", problem);
+  }
 };
 
 // The segments of each relation, for mix_gather; sorted at the first use.
 class ByRelation {
  public:
-  explicit ByRelation(const Problem& problem, const Segments& g) : problem_(problem), g_(g) {}
+  explicit ByRelation(const CpuProblem& problem, const Segments& g) : problem_(problem), g_(g) {}
 
   void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links) {
     if (links.empty()) return;
@@ -217,7 +134,7 @@ class ByRelation {
       }
   }
 
-  const Problem& problem_;
+  const CpuProblem& problem_;
   const Segments& g_;
   Ints rel_ptr_, order_, order_row_;
 };
@@ -228,15 +145,14 @@ class ByRelation {
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads) {
-  Problem problem(h, w, ranks, tails, heads);
+  CpuProblem problem(h, w, ranks, tails, heads);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   const std::vector<bool> mix_first = problem.mixed_first(false);
   ByRelation by_relation(problem, problem.graph);
 
   Tensors states{problem.h};
-  for (int64_t k = 1; k <= dag.last(); ++k)
-    states.push_back(new_state(problem.h, problem.nodes, dag.ranks[k], problem.features));
+  for (int64_t k = 1; k <= dag.last(); ++k) states.push_back(problem.new_state(k));
   std::vector<bool> written(states.size());
 
   for (int64_t k = 0; k <= dag.last(); ++k) {
@@ -270,36 +186,15 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, bool need_h, bool need_w,
     bool need_values) {
-  Problem problem(h, w, ranks, tails, heads);
+  CpuProblem problem(h, w, ranks, tails, heads);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
   const std::vector<bool> mix_first = problem.mixed_first(true);
   ByRelation by_relation(problem, problem.transposed);
 
-  STD_TORCH_CHECK(int64_t(states.size()) == dag.last(), "states must hold ", dag.last(), " tensors");
-  STD_TORCH_CHECK(grads.size() == grad_nodes.size(), "grads and grad_nodes must have the same length");
-  Tensors state{problem.h};
-  for (int64_t k = 1; k <= dag.last(); ++k) state.push_back(problem.check_state(states[k - 1], k, "the value"));
-
-  // What a state's gradient is made of: the one given, and those of its heads.
-  std::vector<MaybeTensor> grad(dag.last() + 1);
-  std::vector<bool> written(dag.last() + 1), present(dag.last() + 1), passed(dag.last() + 1);
-  for (size_t i = 0; i < grads.size(); ++i) {
-    const int64_t k = grad_nodes[i];
-    STD_TORCH_CHECK(1 <= k && k <= dag.last() && !grad[k], "grad_nodes must name different states in [1, ", dag.last(), "]");
-    grad[k] = problem.check_state(grads[i], k, "the gradient");
-    written[k] = present[k] = true;
-  }
-  for (int64_t k = dag.last(); k >= 0; --k)
-    for (int64_t e = 0; e < dag.edges(); ++e)
-      if (dag.tails[e] == k && present[dag.heads[e]]) present[k] = passed[k] = true;
-  for (int64_t k = need_h ? 0 : 1; k <= dag.last(); ++k) {
-    if (!passed[k]) continue;
-    Tensor sum = new_state(problem.h, problem.nodes, dag.ranks[k], problem.features);
-    if (grad[k]) torch::stable::copy_(sum, *grad[k]);
-    grad[k] = sum;
-  }
+  const Tensors state = problem.check_states(states);
+  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_state(k); });
 
   const Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
@@ -313,41 +208,34 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     std::vector<Link> to_tails, mixed, mixed_dw, values;
     for (int64_t e = 0; e < dag.edges(); ++e) {
       const int64_t j = dag.tails[e];
-      if (dag.heads[e] == k && present[k] && !mix_first[e] && (grad[j] || need_w)) {
+      if (dag.heads[e] == k && grad.present[k] && !mix_first[e] && (grad.of[j] || need_w)) {
         Link link = problem.link(e, false);
-        if (grad[j]) {
-          link.out = grad[j]->mutable_data_ptr();
-          link.accumulate = written[j];
-          written[j] = true;
-        }
+        grad.add(link, j);
         add_dw(link, e, state[j]);
         to_tails.push_back(link);
       }
-      if (j == k && present[dag.heads[e]]) {
+      if (j == k && grad.present[dag.heads[e]]) {
         Link link = problem.link(e, true);
-        link.other = grad[dag.heads[e]]->const_data_ptr();
+        link.other = grad.of[dag.heads[e]]->const_data_ptr();
         if (need_values) values.push_back(link);
         if (!mix_first[e]) continue;
-        if (grad[k]) mixed.push_back(link);
-        add_dw(link, e, *grad[dag.heads[e]]);
+        if (grad.of[k]) mixed.push_back(link);
+        add_dw(link, e, *grad.of[dag.heads[e]]);
         if (need_w) mixed_dw.push_back(link);
       }
     }
     if (!mixed.empty()) {
-      by_relation.mix_gather(*grad[k], dag.ranks[k], written[k], mixed);
-      written[k] = true;
+      by_relation.mix_gather(*grad.of[k], dag.ranks[k], grad.written[k], mixed);
+      grad.written[k] = true;
     }
     problem.gather_mix(problem.graph, state[k], dag.ranks[k], mixed_dw);
     if (!values.empty())
       kernels().edge_gradient(problem.real,
                               {problem.graph, state[k].const_data_ptr(), dag.ranks[k], problem.features, values.data(),
                                int64_t(values.size()), dvalues.mutable_data_ptr(), true, torch_team});
-    if (!to_tails.empty()) problem.gather_mix(problem.transposed, *grad[k], dag.ranks[k], to_tails);
+    if (!to_tails.empty()) problem.gather_mix(problem.transposed, *grad.of[k], dag.ranks[k], to_tails);
   }
-
-  const Tensor dh = grad[0] ? *grad[0]
-                            : torch::stable::new_zeros(problem.h, {need_h ? problem.nodes : 0, dag.ranks[0], problem.features});
-  return {dh, dw, dvalues};
+  return {grad.of_h(problem, need_h), dw, dvalues};
 }
 
 // ---------------------------------------------------------------------------------------------- the Python module
