@@ -18,8 +18,8 @@ from benchmarks.reproduce.settings import (
     BUDGET,
     DIFFMG_RESTARTS,
     GTN_STEPS,
+    NODES,
     PAIR_PATIENCE,
-    PAIRS,
     PEER_GRID,
     PUBLISHED,
     TUNED,
@@ -136,7 +136,7 @@ METHODS: dict[str, Method] = {
 
 def _config(data: str, seed: int, *, tuned: bool = True, **changes: Any) -> Config:
     values = {**preset(data), **(TUNED[data] if tuned else {}), **changes}
-    if data in PAIRS:
+    if data not in NODES:
         values["patience"] = PAIR_PATIENCE
     return Config(data=data, seed=seed, progress=False).with_values(values)
 

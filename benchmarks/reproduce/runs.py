@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import META_PATHS, PEERS
-from benchmarks.reproduce.settings import DATA, NODES, PAIRS, TUNED
+from benchmarks.reproduce.settings import DATA, NODES, PAIRS, PARTIAL, TUNED
 from tensus_tn.data import load
 from tensus_tn.tasks import Task, make_task
 from tensus_tn.tasks.checkpoint import write_json
@@ -44,6 +44,7 @@ def plan(seeds: int) -> Iterator[Run]:
         (tuple(PEERS), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, NODES, seeds),
+        (("tensus", "published"), (PARTIAL,), 1),
         (("gtn", "gcn", "gat", "rgcn", "hgt"), PAIRS, min(seeds, 2)),
     ):
         for seed in range(count):
