@@ -472,7 +472,6 @@ template <class T, class I, int R, int F> class GatherMixPass {
       int64_t s = pass.g_.row_ptr[n];
       const int64_t end = pass.g_.row_ptr[n + 1];
       bool first = true;
-      prefetch_links(n + 1);
       do {
         const int64_t count = smaller(end - s, pass.room_);
         for (int64_t b = 0; b < count; ++b, ++s) {
@@ -489,18 +488,13 @@ template <class T, class I, int R, int F> class GatherMixPass {
       } while (s < end);
     }
 
-    // The rows of the links' states follow each other, but too many streams run side by side for the hardware.
-    TENSUS_INLINE void prefetch_links(int64_t n) const {
-      if (n == pass.g_.nodes) return;
-      const auto prefetch = [](const void* row, int64_t bytes) TENSUS_FORCE {
-        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch((const char*)row + b);
-      };
-      for (int64_t l = 0; l < pass.job_.link_count; ++l) {
-        const Link& link = pass.job_.links[l];
-        const int64_t size = link.rank * features();
-        if (link.out) prefetch((const T*)link.out + n * size, size * int64_t(sizeof(T)));
-        if (link.dw) prefetch((const T*)link.other + n * size, size * int64_t(sizeof(T)));
-      }
+    // The next row of a link's state. Rows follow each other, but too many streams run side by side for the hardware.
+    // Link by link, as each is worked on: a core can't wait for the rows of all of them at once.
+    TENSUS_INLINE void prefetch_next(const void* state, int64_t n, int64_t rank) const {
+      if (n + 1 == pass.g_.nodes) return;
+      const int64_t bytes = rank * features() * int64_t(sizeof(T));
+      const char* const row = (const char*)state + (n + 1) * bytes;
+      for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
     }
 
     // The first `count` blocks are sums of segments; the node itself follows where `self`.
@@ -512,11 +506,13 @@ template <class T, class I, int R, int F> class GatherMixPass {
       const int64_t total = count + self;
       for (int64_t l = 0; l < pass.job_.link_count; ++l) {
         const Link& link = pass.job_.links[l];
-        if (link.out)
+        if (link.out) {
+          prefetch_next(link.out, n, link.rank);
           for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
             mix<R, C, F>(block, choice, total, pass.job_.rank, link.rank, features(),
                          (T*)link.out + n * link.rank * features(), link.accumulate || !first);
           });
+        }
         for (int64_t b = 0; b < total; ++b) choice[b] += link.step;
       }
     }
@@ -528,6 +524,7 @@ template <class T, class I, int R, int F> class GatherMixPass {
         const Link& link = pass.job_.links[l];
         if (!link.dw) continue;
         const T* const other = (const T*)link.other + n * link.rank * features();
+        prefetch_next(link.other, n, link.rank);
         for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
           const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
             inner<R, C, F>(x, other, pass.job_.rank, link.rank, features(), lanes + offset);
