@@ -44,7 +44,7 @@ def plan(seeds: int) -> Iterator[Run]:
         (tuple(PEERS), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, NODES, seeds),
-        (("tensus", "published"), (PARTIAL,), 1),
+        (("tensus", "rank1"), (PARTIAL,), 1),
         (("gtn", "gcn", "gat", "rgcn", "hgt"), PAIRS, min(seeds, 2)),
     ):
         for seed in range(count):

@@ -52,7 +52,6 @@ PUBLISHED = {
     "imdb": [([0, 1, 3, 2], [5, 5, 5, 5, 5, 5])],
     "amazon": [([4, 3, 2, 0], [1, 1, 9, 9, 0, 8]), ([5, 4, 2, 1], [9, 2, 7, 9, 8, 6])],
     "yelp": [([6, 5, 4, 3], [9, 4, 10, 10, 9, 9]), ([4, 5, 9, 2], [3, 2, 8, 10, 5, 10])],
-    PARTIAL: [([5, 7, 0, 1], [6, 0, 3, 11, 12, 11]), ([10, 0, 9, 2], [7, 5, 6, 12, 11, 5])],
 }
 
 #: The number of layers of GTN, and PyG peers' learning rates and weight decays to choose from.
