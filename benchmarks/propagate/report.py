@@ -101,15 +101,21 @@ def draw(stored: dict[str, Any], path: Path) -> bool:
     import matplotlib.pyplot as plt
 
     sweeps = stored["sweeps"]
-    roofs = {key: case for key, case in stored["cases"].items() if case.get("roof")}
+    cases = stored["cases"].items()
+    roofs = {key: case for key, case in cases if case.get("roof") and key.endswith("K=4")}
     if not sweeps and not roofs:
         return False
     panels = len(sweeps) + bool(roofs)
-    figure, axes = plt.subplots(1, panels, figsize=(4.2 * panels, 3.8), squeeze=False)
-    for axis, (name, cases) in zip(axes[0], sweeps.items(), strict=False):
+    columns = min(panels, 2)  # more in a row could not be read on a page
+    rows = -(-panels // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(4.4 * columns, 3.6 * rows), squeeze=False)
+    axes = list(grid.flat)
+    for axis, (name, cases) in zip(axes, sweeps.items(), strict=False):
         _draw_sweep(axis, name, cases)
     if roofs:
-        _draw_roofline(axes[0][-1], roofs)
+        _draw_roofline(axes[panels - 1], roofs)
+    for axis in axes[panels:]:
+        axis.remove()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
@@ -128,19 +134,34 @@ def _draw_sweep(axis: Any, name: str, cases: dict[str, Any]) -> None:
     axis.set(xscale="log", yscale="log", xlabel=name, ylabel="forward + backward, ms")
     axis.set_xticks(values, [f"{value:g}" for value in values])
     axis.set_xticks([], minor=True)
+    _number_y(axis)
     axis.legend(fontsize=7)
 
 
 def _draw_roofline(axis: Any, cases: dict[str, Any]) -> None:
     """Flops against flops per byte of the gathered rows, under the bandwidth of the bare gather."""
+    graphs = list(dict.fromkeys(key.split("/")[0] for key in cases))
     for key, case in cases.items():
+        graph, normalisation, _ = key.split("/")
         traffic, roof = case["traffic"], case["roof"]
         intensity = traffic["flops"] / traffic["gather"]
-        (point,) = axis.plot(intensity, traffic["flops"] / roof[OURS]["median"] / 1e9, "o")
-        bound = traffic["flops"] / roof["gather"]["median"] / 1e9
-        axis.plot(intensity, bound, "_", color=point.get_color(), markersize=14, label=key)
+        ours, bare = (traffic["flops"] / roof[name]["median"] / 1e9 for name in (OURS, "gather"))
+        color = f"C{graphs.index(graph)}"
+        marker = "o" if normalisation == "diffmg" else "s"
+        axis.plot(intensity, ours, marker, color=color, label=f"{graph}, {normalisation}")
+        axis.plot(intensity, bare, "_", color=color, markersize=14)
     axis.set(yscale="log", xlabel="flops per gathered byte", ylabel="Gflop/s (bar: bare gather)")
-    axis.legend(fontsize=5)
+    _number_y(axis)
+    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.02, 1))
+
+
+def _number_y(axis: Any) -> None:
+    """Plain numbers on a logarithmic axis, also where it spans less than a decade."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())
 
 
 def _size(case: dict[str, Any]) -> str:
