@@ -567,14 +567,17 @@ template <class T, class I, int R, int F> class GatherMixPass {
   int64_t dw_ = 0;  // numbers in the gradient of all weights, or 0 where it is not asked for
 };
 
+// What is known at compile time of the usual jobs; a graph that needs 64-bit indices waits for its memory anyhow.
 template <class T, class I> void gather_mix_pass(const GatherMix& job) {
-  for_rank(job.rank, [&]<int R>() {
-    if constexpr (R && std::is_same_v<T, float> && std::is_same_v<I, int32_t>) {  // the usual ones
-      if (job.features == 32) return GatherMixPass<T, I, R, 32>(job).run();
-      if (job.features == 64) return GatherMixPass<T, I, R, 64>(job).run();
-    }
-    GatherMixPass<T, I, R, 0>(job).run();
-  });
+  if constexpr (std::is_same_v<I, int32_t>)
+    for_rank(job.rank, [&]<int R>() {
+      if constexpr (R && std::is_same_v<T, float>) {
+        if (job.features == 32) return GatherMixPass<T, I, R, 32>(job).run();
+        if (job.features == 64) return GatherMixPass<T, I, R, 64>(job).run();
+      }
+      GatherMixPass<T, I, R, 0>(job).run();
+    });
+  else GatherMixPass<T, I, 0, 0>(job).run();
 }
 
 // ---------------------------------------------------------------------------------------------- mix, then gather

@@ -1,5 +1,5 @@
 // The kernels by themselves, against loops that spell out their definitions; run under sanitizers by
-// test_sanitizers.py. Every array is a heap block of its exact size, so that a read past the end is seen.
+// sanitizing.py. Every array is a heap block of its exact size, so that a read past the end is seen.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -1,0 +1,23 @@
+"""Builds the torch-free kernels with test_kernels.cpp under a sanitizer, and runs it."""
+
+import subprocess
+
+from building import CSRC, HERE, KERNEL_ISAS, build, kernel_jobs
+
+
+def check_kernels(flag, wanted, folder, prefix=()):
+    """Checks the widest of the wanted instruction sets: they have one source."""
+    checked = ["-g1", flag, "-fno-sanitize-recover=all"]
+    isas = {isa: KERNEL_ISAS[isa] for isa in wanted if isa in KERNEL_ISAS}
+    widest = list(isas)[-1]  # the other only rides along
+    jobs = [
+        ("test", HERE / "test_kernels.cpp", checked),
+        ("passes", CSRC / "passes.cpp", checked),
+        ("arena", CSRC / "cpu/arena.cpp", checked),
+        *kernel_jobs({**isas, widest: [*isas[widest], *checked]}),
+    ]
+    program = folder / "test_kernels"
+    build(program, jobs, [flag, "-lpthread"])
+    run = subprocess.run([*prefix, program], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
+    assert "0 failures" in run.stdout

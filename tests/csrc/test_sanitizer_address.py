@@ -1,0 +1,9 @@
+"""The kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
+
+from building import needs_compiler
+from sanitizing import check_kernels
+
+
+@needs_compiler
+def test_kernels_under_address_and_undefined_behaviour_sanitizers(tmp_path):
+    check_kernels("-fsanitize=address,undefined", ["plain", "avx2"], tmp_path)
