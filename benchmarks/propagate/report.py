@@ -101,8 +101,8 @@ def draw(stored: dict[str, Any], path: Path) -> bool:
     import matplotlib.pyplot as plt
 
     sweeps = stored["sweeps"]
-    cases = stored["cases"].items()
-    roofs = {key: case for key, case in cases if case.get("roof") and key.endswith("K=4")}
+    whole = {key: case for key, case in stored["cases"].items() if key.endswith("K=4")}
+    roofs = {key: case for key, case in whole.items() if case.get("roof")}
     if not sweeps and not roofs:
         return False
     panels = len(sweeps) + bool(roofs)

@@ -16,6 +16,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from benchmarks.reproduce.runs import processor_seconds
 from benchmarks.reproduce.settings import NODES, PAIRS
 from tensus_tn.nn import MetaGraph
 
@@ -62,9 +63,7 @@ def _rank(results: Results) -> Any:
     axes[0].set_ylabel("macro-F1")
     axes[0].legend()
     for data in NODES:
-        ranks, means, errors = _by_rank(
-            results, data, lambda r: r["search_seconds"] + r["train_seconds"]
-        )
+        ranks, means, errors = _by_rank(results, data, processor_seconds)
         axes[-1].errorbar(ranks, means, errors, marker="o", capsize=3, label=data)
     axes[-1].set(title="processor seconds of a run", xlabel="rank d", xticks=range(1, 6))
     axes[-1].set_ylim(bottom=0)

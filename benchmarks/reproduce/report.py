@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.reproduce import figures
-from benchmarks.reproduce.runs import plan, read
+from benchmarks.reproduce.runs import plan, processor_seconds, read
 from benchmarks.reproduce.settings import BUDGET, NODES, PAIRS, PAPER, PARTIAL, TUNED
 from benchmarks.timing import machine_facts
 
@@ -96,13 +96,13 @@ def settings() -> list[str]:
 
 
 def times(results: Results) -> list[str]:
-    """Processor seconds of one run: the machine was shared, so wall time says little."""
+    """Processor seconds of one run, the mean over seeds."""
     rows = []
     for method, title in TITLES.items():
         cells = [title]
         for name in NODES + PAIRS:
             runs = select(results, name, method)
-            seconds = [r.get("search_seconds", 0.0) + r["train_seconds"] for r in runs]
+            seconds = [processor_seconds(run) for run in runs]
             cells.append(f"{fmean(seconds):.0f}" if seconds else "-")
         if set(cells[1:]) != {"-"}:
             rows.append(cells)
@@ -140,10 +140,8 @@ def partial(results: Results) -> list[str]:
     rows = []
     for method in ("rank1", "tensus"):
         for run in select(results, PARTIAL, method):
-            seconds = run.get("search_seconds", 0.0) + run["train_seconds"]
-            rows.append(
-                [TITLES[method], f"{run['val']:.2f}", f"{run['test']:.2f}", f"{seconds:.0f}"]
-            )
+            numbers = [f"{run['val']:.2f}", f"{run['test']:.2f}", f"{processor_seconds(run):.0f}"]
+            rows.append([TITLES[method], *numbers])
     return table([PARTIAL, "validation AUC", "test AUC", "processor seconds"], rows)
 
 

@@ -81,6 +81,11 @@ def _task(name: str, **options: Any) -> Task:
     return task
 
 
+def processor_seconds(result: dict[str, Any]) -> float:
+    """Of search and training: on a shared machine, wall time says little."""
+    return float(result.get("search_seconds", 0.0) + result["train_seconds"])
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
     """All results that there are."""
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
