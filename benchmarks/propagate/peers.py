@@ -131,6 +131,15 @@ def edge_index_engine(matrix: sp.csr_array) -> Product:
     return lambda x: edges.matmul(x, input_value=value)
 
 
+@_differentiable
+def torch_sparse_engine(matrix: sp.csr_array) -> Product:
+    from torch_sparse import SparseTensor
+
+    ptr, col, value = _parts(matrix, np.int64)
+    sparse = SparseTensor(rowptr=ptr, col=col, value=value, sparse_sizes=matrix.shape)
+    return lambda x: sparse @ x
+
+
 def dgl_engine(matrix: sp.csr_array) -> Product:
     import dgl
 
@@ -398,8 +407,9 @@ def tensus(problem: Problem) -> Step:
 
 OURS = "tensus_tn"
 DIFFMG = "COO, one product per edge, relation, rank (DiffMG)"
-_pyg, _dgl = find_spec("torch_geometric") is not None, find_spec("dgl") is not None
-PEERS = [
+_OPTIONAL = {"PyG": "torch_geometric", "torch_sparse": "torch_sparse", "DGL": "dgl"}
+ABSENT = [library for library, module in _OPTIONAL.items() if find_spec(module) is None]
+_ALL = [
     Peer("dense einsum", "PyTorch", dense_einsum),
     Peer(DIFFMG, "PyTorch", one_product_per_rank, "edge"),
     Peer("COO per relation", "PyTorch", per_relation(coo_engine)),
@@ -412,17 +422,16 @@ PEERS = [
     Peer("sparse reduce mix first", "PyTorch", mix_first(reduce_engine), "head"),
     Peer("embedding_bag segments, loops folded", "PyTorch", segments(bag_engine)),
     Peer("scipy segments, loops folded", "scipy", segments(scipy_engine)),
-    *([Peer("PyG EdgeIndex.matmul stacked", "PyG", stacked(edge_index_engine))] if _pyg else []),
-    *([Peer("PyG RGCNConv", "PyG", rgcn)] if _pyg else []),
-    *(
-        [Peer("DGL u_mul_e_sum segments, loops folded", "DGL", segments(dgl_engine))]
-        if _dgl
-        else []
-    ),
+    Peer("PyG EdgeIndex.matmul stacked", "PyG", stacked(edge_index_engine)),
+    Peer("PyG RGCNConv", "PyG", rgcn),
+    Peer("SparseTensor stacked", "torch_sparse", stacked(torch_sparse_engine)),
+    Peer("SparseTensor mix first", "torch_sparse", mix_first(torch_sparse_engine), "head"),
+    Peer("SparseTensor segments, loops folded", "torch_sparse", segments(torch_sparse_engine)),
+    Peer("u_mul_e_sum stacked", "DGL", stacked(dgl_engine)),
+    Peer("u_mul_e_sum mix first", "DGL", mix_first(dgl_engine), "head"),
+    Peer("u_mul_e_sum segments, loops folded", "DGL", segments(dgl_engine)),
 ]
-ABSENT = [name for name, here in (("PyG", _pyg), ("DGL", _dgl)) if not here] + ["torch_sparse"] * (
-    find_spec("torch_sparse") is None
-)
+PEERS = [peer for peer in _ALL if peer.library not in ABSENT]
 
 
 def make_run(peer: Peer | None, problem: Problem, dag: Dag) -> Callable[[Tensor, Weights], Tensor]:
