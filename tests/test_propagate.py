@@ -124,6 +124,8 @@ def check_edge(graph, p, q, features, dtype):
 @example(1, 1, 1, "as in DiffMG", 1, 1, 1, torch.float32, 0)
 @example(30, 90, 3, "as in DiffMG", 2, 2, 64, torch.float32, 0)
 @example(30, 90, 3, "as in DiffMG", 2, 1, 32, torch.float32, 0)
+@example(30, 90, 3, "as in DiffMG", 1, 2, 16, torch.float32, 0)
+@example(30, 90, 3, "as in DiffMG", 2, 2, 128, torch.float32, 0)
 @example(30, 90, 3, "as in DiffMG", 4, 4, 64, torch.float32, 0)
 @example(30, 90, 3, "as in DiffMG", 1, 9, 64, torch.float32, 0)
 def test_formula(nodes, edges, relations, kind, p, q, features, dtype, seed):

@@ -77,13 +77,15 @@ template <int L, class T> TENSUS_INLINE void store(T* to, Pack<Sum<T>, L> pack) 
 
 template <class A> TENSUS_INLINE A smaller(A a, A b) { return b < a ? b : a; }
 
-// Calls tile<V, L>(f) over f = 0 .. size: V vectors of L lanes at a time, then one, then four lanes, then one.
+// Calls tile<V, L>(f) over f = 0 .. size: V vectors of L lanes at a time, then fewer, then four lanes, then one.
 template <class A, int V, class Tile> TENSUS_INLINE void for_tiles(int64_t size, const Tile& tile) {
   constexpr int L = kLanes<A>;
   int64_t f = 0;
   for (; f + V * L <= size; f += V * L) tile.template operator()<V, L>(f);
   if constexpr (V > 4)
     for (; f + 4 * L <= size; f += 4 * L) tile.template operator()<4, L>(f);
+  if constexpr (V == 4)
+    for (; f + 2 * L <= size; f += 2 * L) tile.template operator()<2, L>(f);
   if constexpr (V > 1)
     for (; f + L <= size; f += L) tile.template operator()<1, L>(f);
   if constexpr (L > 4)
@@ -567,15 +569,24 @@ template <class T, class I, int R, int F> class GatherMixPass {
   int64_t dw_ = 0;  // numbers in the gradient of all weights, or 0 where it is not asked for
 };
 
+// Calls with_features<F>() with the usual numbers of features, F = 0 for all others.
+template <class WithFeatures> void for_features(int64_t features, const WithFeatures& with_features) {
+  switch (features) {
+    case 16: return with_features.template operator()<16>();
+    case 32: return with_features.template operator()<32>();
+    case 64: return with_features.template operator()<64>();
+    case 128: return with_features.template operator()<128>();
+    default: return with_features.template operator()<0>();
+  }
+}
+
 // What is known at compile time of the usual jobs; a graph that needs 64-bit indices waits for its memory anyhow.
 template <class T, class I> void gather_mix_pass(const GatherMix& job) {
   if constexpr (std::is_same_v<I, int32_t>)
     for_rank(job.rank, [&]<int R>() {
-      if constexpr (R && std::is_same_v<T, float>) {
-        if (job.features == 32) return GatherMixPass<T, I, R, 32>(job).run();
-        if (job.features == 64) return GatherMixPass<T, I, R, 64>(job).run();
-      }
-      GatherMixPass<T, I, R, 0>(job).run();
+      if constexpr (R && std::is_same_v<T, float>)
+        for_features(job.features, [&]<int F>() { GatherMixPass<T, I, R, F>(job).run(); });
+      else GatherMixPass<T, I, R, 0>(job).run();
     });
   else GatherMixPass<T, I, 0, 0>(job).run();
 }

@@ -159,7 +159,7 @@ cases = st.builds(
     nodes=st.sampled_from([0, 1, 2, 5, 9]),
     relations=st.sampled_from([1, 2, 3, 40]),
     densities=st.tuples(*2 * [st.sampled_from([0, 0.3, 1])]),
-    features=st.sampled_from([0, 1, 3, 4, 7, 8, 17, 32, 64, 67]),
+    features=st.sampled_from([0, 1, 3, 4, 7, 8, 16, 17, 32, 64, 67, 128]),
     rank=st.integers(1, 5),
     far=st.lists(st.integers(1, 5), min_size=1, max_size=3),
     real=st.sampled_from([np.float32, np.float64]),
