@@ -282,14 +282,24 @@ class MetaGraphConv(nn.Module):
 
     @overload
     def forward(
-        self, x: Tensor, graph: RelationGraph, *, draw: Sequence[Draw] | None = None
+        self,
+        x: Tensor,
+        graph: RelationGraph,
+        *,
+        draw: Sequence[Draw] | None = None,
+        rows: slice = slice(None),
     ) -> Tensor: ...
     @overload
     def forward(
         self, x: Any, graph: Any = None, *, draw: Sequence[Draw] | None = None
     ) -> dict[str, Tensor]: ...
     def forward(
-        self, x: Any, graph: Any = None, *, draw: Sequence[Draw] | None = None
+        self,
+        x: Any,
+        graph: Any = None,
+        *,
+        draw: Sequence[Draw] | None = None,
+        rows: slice = slice(None),
     ) -> Tensor | dict[str, Tensor]:
         """New features of all nodes.
 
@@ -299,19 +309,24 @@ class MetaGraphConv(nn.Module):
             graph: A `RelationGraph`; with a dict of features also PyG's `edge_index_dict` or
                 `HeteroData`, or a DGL graph.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
+            rows: With a matrix of features, the nodes of interest: `norm` and `activation` are
+                applied to these alone, and only they are returned.
 
         Returns:
-            (N, out_channels), or a dict with every node type.
+            (N, out_channels), or as many as `rows` names; or a dict with every node type.
         """
         if graph is None and pyg.is_hetero_data(x):
             x, graph = x.x_dict, x
         if isinstance(x, Mapping):
+            if rows != slice(None):
+                raise ValueError("rows are of a matrix of features; a dict has every node type")
             return self._forward_types(x, graph, draw)
         if not isinstance(self.lin, nn.Linear):
             raise TypeError("in_channels differ between node types: give features as a dict")
         check_features("features", x, self.lin.in_features)
         self._check_graph(graph)
-        return self._propagate(self.lin(F.dropout(x, self.dropout, self.training)), graph, draw)
+        h = self.lin(F.dropout(x, self.dropout, self.training))
+        return self._finish(self._propagate(h, graph, draw)[rows])
 
     def _forward_types(
         self, x: Features, graph: Any, draw: Sequence[Draw] | None
@@ -333,7 +348,7 @@ class MetaGraphConv(nn.Module):
             for kind in kinds:
                 check_features(f"features of {kind!r}", x[kind], cast(int, self.in_channels))
             h = self.lin(torch.cat([x[kind] for kind in kinds]))
-        y = self._propagate(h, graph, draw)
+        y = self._finish(self._propagate(h, graph, draw))
         return {kind: y[rows] for kind, rows in graph.node_types.items()}
 
     def graph_of(self, x: Features, graph: Any) -> RelationGraph:
@@ -365,7 +380,9 @@ class MetaGraphConv(nn.Module):
                 self._search(k)(*args, drawn)
                 for k, (args, drawn) in enumerate(zip(arguments, draw, strict=True))
             ]
-        y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _finish(self, y: Tensor) -> Tensor:
         y = y if self.norm is None else self.norm(y)
         return y if self.activation is None else self.activation(y)
 

@@ -38,7 +38,8 @@ class MetaGraphNet(nn.Module):
         target: The node type whose nodes come out.
         num_layers: Only the links into the sink of the last layer are bound to the target type.
         input_activation: After the projection, for example `torch.tanh`.
-        dropout, norm, activation: Of every layer.
+        dropout, norm, activation: Of every layer; of the last one, the last two are applied to the
+            target's nodes alone.
         options: Further ones of `MetaGraphConv`: dag, rank, ties, heads, choices and so on.
 
     Example:
@@ -168,10 +169,12 @@ class MetaGraphNet(nn.Module):
         parts = self.project(x)
         h: Tensor = torch.cat(parts)
         h = h if self.input_activation is None else self.input_activation(h)
+        place = self.project.node_types.index(self.target)
+        start = sum(len(part) for part in parts[:place])
+        target, last = slice(start, start + len(parts[place])), len(self.layers) - 1
         for k, conv in enumerate(self.layers):
-            h = conv(h, graph, draw=None if draw is None else draw[k])
-        rows = h.split([len(part) for part in parts])
-        h = rows[self.project.node_types.index(self.target)]
+            rows = target if k == last else slice(None)
+            h = conv(h, graph, draw=None if draw is None else draw[k], rows=rows)
         return h if self.classifier is None else self.classifier(h)
 
 

@@ -150,6 +150,17 @@ def test_heads_dropout_norm_and_activation(graph):
     torch.testing.assert_close(dropped, F.gelu(F.layer_norm(y, (4,))))
 
 
+def test_norm_and_activation_see_the_rows_of_interest_alone(graph):
+    x, seen = torch.randn(7, 5), []
+    norm = lambda size: nn.BatchNorm1d(size, track_running_stats=False)  # noqa: E731
+    conv = make(norm=norm, activation=lambda y: (seen.append(len(y)), y.tanh())[1])
+    plain = copy.deepcopy(conv)
+    plain.norm = plain.activation = None
+    expected = conv.norm(plain(x, graph)[2:5]).tanh()
+    torch.testing.assert_close(conv(x, graph, rows=slice(2, 5)), expected)
+    assert seen == [3]
+
+
 def test_permuted_nodes_and_relations_permute_the_result():
     index = {name: torch.randint(7, (2, 9)) for name in NAMES}
     options = {"normalize": "row", "self_loops": True, "identity": True, "zero": True}
@@ -438,3 +449,5 @@ def test_bad_input(graph):
         conv(x, random_graph(names=("PA", "AP")))
     with pytest.raises(TypeError, match="RelationGraph"):
         conv(x, {})
+    with pytest.raises(ValueError, match="rows are of a matrix"):
+        conv({"A": x}, graph, rows=slice(3))
