@@ -240,4 +240,4 @@ class TwoTowers(nn.Module):
             raise ValueError(f"pairs must have shape (2, B), got {tuple(pairs.shape)}")
         require_ids("source node", pairs[0], len(source))
         require_ids("target node", pairs[1], len(target))
-        return (source[pairs[0]] * target[pairs[1]]).sum(-1)
+        return (source.index_select(0, pairs[0]) * target.index_select(0, pairs[1])).sum(-1)
