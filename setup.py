@@ -41,7 +41,7 @@ DEVELOPER_ARCHITECTURE = "7.5+PTX"
 
 OPS, KERNEL, DISPATCH = "csrc/ops.cpp", "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
 OPS_CUDA = "csrc/ops_cuda.cpp"
-COMMON = ["csrc/passes.cpp", "csrc/cpu/arena.cpp"]
+COMMON = ["csrc/passes.cpp", "csrc/cpu/arena.cpp", "csrc/cpu/select.cpp"]
 
 # The kernel's one source is compiled for each of these.
 KERNEL_ISAS = {"plain": []}

@@ -2,6 +2,7 @@
 //
 // Nodes of the DAG are 0 .. K in topological order, 0 the source; ranks[k] is the rank of state k, (N, ranks[k], F).
 // Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
+// With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
 // An edge is served by a pass at one of its ends: see passes.h for which.
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
@@ -11,11 +12,13 @@
 #endif
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <vector>
 
 #include "cpu/arena.h"
+#include "cpu/select.h"
 #include "passes.h"
 #include "problem.h"
 
@@ -59,11 +62,19 @@ bool all_zero(const Tensor& t) {
   return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
 }
 
-// The arguments, their indices checked too, and the passes over the graph.
+// The links that one pass serves, and the relations that they use.
+struct Pass {
+  std::vector<Link> links;
+  Flags used;
+};
+
+// The arguments, their indices checked too.
 class CpuProblem : public Problem {
  public:
-  CpuProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads)
-      : Problem(h, w, ranks, tails, heads, [](const Tensor& t) { return t.is_cpu(); }, "CPU"), real(real_of(h)) {}
+  CpuProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
+             const MaybeInts& flags)
+      : Problem(h, w, ranks, tails, heads, flags, [](const Tensor& t) { return t.is_cpu(); }, "CPU"),
+        real(real_of(h)) {}
 
   void set_graph(const Tensors& forward, const MaybeTensor& seg_val, const MaybeTensor& edge_val,
                  const MaybeTensor& loop, const MaybeTensor& seg_loop) {
@@ -79,14 +90,17 @@ class CpuProblem : public Problem {
 
   Tensor new_state(int64_t k) const { return ::new_state(h, nodes, dag.ranks[k], features); }
 
-  std::vector<bool> mixed_first(bool backward) const {
-    return tensus::mixed_first({nodes, relations, graph.edges}, dag.ranks, dag.tails, dag.heads, backward);
+  // Edge e in a pass, seen from its tail or from its head.
+  Link& serve(int64_t e, bool from_tail, Pass& pass) const {
+    use(e, pass.used);
+    return pass.links.emplace_back(link(e, from_tail));
   }
 
-  void gather_mix(const Segments& g, const Tensor& x, int64_t rank, const std::vector<Link>& links) const {
-    if (links.empty()) return;
-    kernels().gather_mix(real, {g, loops, x.const_data_ptr(), rank, features, links.data(), int64_t(links.size()),
-                                torch_team});
+  // Adds to `used` what edge e uses.
+  void use(int64_t e, Flags& used) const {
+    used.resize(relations);
+    for (int64_t i = 0; i < relations; ++i)
+      if (chosen.empty() || chosen[e * relations + i]) used[i] = 1;
   }
 
   const Real real;
@@ -104,7 +118,6 @@ class ByRelation {
   explicit ByRelation(const CpuProblem& problem, const Segments& g) : problem_(problem), g_(g) {}
 
   void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links) {
-    if (links.empty()) return;
     if (rel_ptr_.empty()) prepare();
     const Tensor mixed = workspace(rank), sums = workspace(problem_.real == Real::bf16 ? rank : 0);
     kernels().mix_gather(problem_.real, {g_, problem_.loops, rel_ptr_.data(), order_.data(), order_row_.data(),
@@ -139,38 +152,120 @@ class ByRelation {
   Ints rel_ptr_, order_, order_row_;
 };
 
+constexpr int64_t kLeast = 8;  // where less than this part of the edges is left out, that does not pay for a copy
+
+// One direction of the graph, and the passes over it. Each reads the relations that its links use: in the whole
+// structure where these are all of it, or almost, else in a copy, which passes of the same relations share.
+class Structure {
+ public:
+  Structure(const CpuProblem& problem, const Segments& whole) : problem_(problem), whole_(whole) {}
+
+  void gather_mix(const Tensor& x, int64_t rank, const Pass& pass) {
+    if (pass.links.empty()) return;
+    kernels().gather_mix(problem_.real, {part(pass.used).graph, problem_.loops, x.const_data_ptr(), rank,
+                                         problem_.features, pass.links.data(), int64_t(pass.links.size()), torch_team});
+  }
+
+  void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const Pass& pass) {
+    if (pass.links.empty()) return;
+    part(pass.used).by_relation.mix_gather(y, rank, accumulate, pass.links);
+  }
+
+  void edge_gradient(const Tensor& x, int64_t rank, const Pass& pass, const Tensor& grad) {
+    if (pass.links.empty()) return;
+    const Part& on = part(pass.used);
+    const Tensor sums = on.selection ? torch::stable::new_empty(grad, {on.graph.edges}) : grad;
+    kernels().edge_gradient(problem_.real, {on.graph, x.const_data_ptr(), rank, problem_.features, pass.links.data(),
+                                            int64_t(pass.links.size()), sums.mutable_data_ptr(), !on.selection,
+                                            torch_team});
+    if (on.selection) on.selection->add_back(sums.const_data_ptr(), grad.mutable_data_ptr());
+  }
+
+  std::vector<bool> mixed_first(bool backward) {
+    const Dag& dag = problem_.dag;
+    std::vector<Flags> at_tail(dag.ranks.size(), Flags(whole_.relations)), at_head(at_tail);
+    for (int64_t e = 0; e < dag.edges(); ++e) {
+      problem_.use(e, at_tail[dag.tails[e]]);
+      problem_.use(e, at_head[dag.heads[e]]);
+    }
+    return tensus::mixed_first(sizes(at_tail), sizes(at_head), dag.ranks, dag.tails, dag.heads, backward);
+  }
+
+ private:
+  struct Part {
+    Part(const CpuProblem& problem, const Segments& whole) : graph(whole), by_relation(problem, graph) {}
+    Part(const CpuProblem& problem, const Counted& from, const Flags& used)
+        : selection(std::in_place, from, used, problem.w.element_size()), graph(selection->graph()),
+          by_relation(problem, graph) {}
+    Part(const Part&) = delete;  // its parts point to each other
+
+    std::optional<Selection> selection;
+    const Segments graph;
+    ByRelation by_relation;
+  };
+
+  Part& part(Flags used) {
+    if (kLeast * (whole_.edges - edges(used)) < whole_.edges || whole_.edges == 0) {
+      used.clear();
+      return parts_.try_emplace(used, problem_, whole_).first->second;
+    }
+    for (int64_t i = 0; i < whole_.relations; ++i) used[i] = used[i] && counted_->edges(i) > 0;
+    return parts_.try_emplace(used, problem_, *counted_, used).first->second;
+  }
+
+  int64_t edges(const Flags& used) {
+    if (problem_.chosen.empty()) return whole_.edges;
+    if (!counted_) counted_.emplace(whole_, torch_team);
+    int64_t sum = 0;
+    for (int64_t i = 0; i < whole_.relations; ++i) sum += used[i] ? counted_->edges(i) : 0;
+    return sum;
+  }
+
+  std::vector<GraphSize> sizes(const std::vector<Flags>& used) {
+    std::vector<GraphSize> sizes;
+    for (const Flags& u : used) sizes.push_back({whole_.nodes, std::count(u.begin(), u.end(), 1), edges(u)});
+    return sizes;
+  }
+
+  const CpuProblem& problem_;
+  const Segments& whole_;
+  std::optional<Counted> counted_;
+  std::map<Flags, Part> parts_;
+};
+
 // ---------------------------------------------------------------------------------------------- forward
 
 // The states 1 .. K. Node by node: what is mixed first at a node completes its state, which is then passed on.
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
-                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads) {
-  CpuProblem problem(h, w, ranks, tails, heads);
+                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
+                  const MaybeInts& chosen) {
+  CpuProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
-  const std::vector<bool> mix_first = problem.mixed_first(false);
-  ByRelation by_relation(problem, problem.graph);
+  Structure graph(problem, problem.graph);
+  const std::vector<bool> mix_first = graph.mixed_first(false);
 
   Tensors states{problem.h};
   for (int64_t k = 1; k <= dag.last(); ++k) states.push_back(problem.new_state(k));
   std::vector<bool> written(states.size());
 
   for (int64_t k = 0; k <= dag.last(); ++k) {
-    std::vector<Link> in, out;
+    Pass in, out;
     for (int64_t e = 0; e < dag.edges(); ++e) {
       if (dag.heads[e] == k && mix_first[e]) {
-        in.push_back(problem.link(e, false));
-        in.back().other = states[dag.tails[e]].const_data_ptr();
+        Link& link = problem.serve(e, false, in);
+        link.other = states[dag.tails[e]].const_data_ptr();
       }
       if (dag.tails[e] == k && !mix_first[e]) {
-        out.push_back(problem.link(e, true));
-        out.back().out = states[dag.heads[e]].mutable_data_ptr();
-        out.back().accumulate = written[dag.heads[e]];
+        Link& link = problem.serve(e, true, out);
+        link.out = states[dag.heads[e]].mutable_data_ptr();
+        link.accumulate = written[dag.heads[e]];
         written[dag.heads[e]] = true;
       }
     }
-    by_relation.mix_gather(states[k], dag.ranks[k], written[k], in);
-    problem.gather_mix(problem.graph, states[k], dag.ranks[k], out);
+    graph.mix_gather(states[k], dag.ranks[k], written[k], in);
+    graph.gather_mix(states[k], dag.ranks[k], out);
   }
   states.erase(states.begin());
   return states;
@@ -184,19 +279,19 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const Tensors& grads, const Ints& grad_nodes, const Tensor& h, const Tensors& states, const Tensor& w,
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
-    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, bool need_h, bool need_w,
-    bool need_values) {
-  CpuProblem problem(h, w, ranks, tails, heads);
+    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
+    bool need_h, bool need_w, bool need_values) {
+  CpuProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
-  const std::vector<bool> mix_first = problem.mixed_first(true);
-  ByRelation by_relation(problem, problem.transposed);
+  Structure graph(problem, problem.graph), transposed(problem, problem.transposed);
+  const std::vector<bool> mix_first = transposed.mixed_first(true);
 
   const Tensors state = problem.check_states(states);
   Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_state(k); });
 
-  const Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
+  Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
   const auto add_dw = [&](Link& link, int64_t e, const Tensor& other) {
     if (!need_w) return;
@@ -205,36 +300,30 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
   };
 
   for (int64_t k = dag.last(); k >= 0; --k) {
-    std::vector<Link> to_tails, mixed, mixed_dw, values;
+    Pass to_tails, mixed, mixed_dw, values;
     for (int64_t e = 0; e < dag.edges(); ++e) {
-      const int64_t j = dag.tails[e];
-      if (dag.heads[e] == k && grad.present[k] && !mix_first[e] && (grad.of[j] || need_w)) {
-        Link link = problem.link(e, false);
+      const int64_t j = dag.tails[e], head = dag.heads[e];
+      if (head == k && grad.present[k] && !mix_first[e] && (grad.of[j] || need_w)) {
+        Link& link = problem.serve(e, false, to_tails);
         grad.add(link, j);
         add_dw(link, e, state[j]);
-        to_tails.push_back(link);
       }
-      if (j == k && grad.present[dag.heads[e]]) {
-        Link link = problem.link(e, true);
-        link.other = grad.of[dag.heads[e]]->const_data_ptr();
-        if (need_values) values.push_back(link);
+      if (j == k && grad.present[head]) {
+        if (need_values) problem.serve(e, true, values).other = grad.of[head]->const_data_ptr();
         if (!mix_first[e]) continue;
-        if (grad.of[k]) mixed.push_back(link);
-        add_dw(link, e, *grad.of[dag.heads[e]]);
-        if (need_w) mixed_dw.push_back(link);
+        if (grad.of[k]) problem.serve(e, true, mixed).other = grad.of[head]->const_data_ptr();
+        if (need_w) add_dw(problem.serve(e, true, mixed_dw), e, *grad.of[head]);
       }
     }
-    if (!mixed.empty()) {
-      by_relation.mix_gather(*grad.of[k], dag.ranks[k], grad.written[k], mixed);
+    if (!mixed.links.empty()) {
+      transposed.mix_gather(*grad.of[k], dag.ranks[k], grad.written[k], mixed);
       grad.written[k] = true;
     }
-    problem.gather_mix(problem.graph, state[k], dag.ranks[k], mixed_dw);
-    if (!values.empty())
-      kernels().edge_gradient(problem.real,
-                              {problem.graph, state[k].const_data_ptr(), dag.ranks[k], problem.features, values.data(),
-                               int64_t(values.size()), dvalues.mutable_data_ptr(), true, torch_team});
-    if (!to_tails.empty()) problem.gather_mix(problem.transposed, *grad.of[k], dag.ranks[k], to_tails);
+    graph.gather_mix(state[k], dag.ranks[k], mixed_dw);
+    graph.edge_gradient(state[k], dag.ranks[k], values, dvalues);
+    if (!to_tails.links.empty()) transposed.gather_mix(*grad.of[k], dag.ranks[k], to_tails);
   }
+  if (need_w) problem.clear_unused(dw);
   return {grad.of_h(problem, need_h), dw, dvalues};
 }
 
@@ -283,13 +372,13 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods, nullptr
 STABLE_TORCH_LIBRARY(tensus_tn, m) {
   m.def(
       "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
-      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads) "
-      "-> Tensor[]");
+      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
+      "int[]? chosen) -> Tensor[]");
   m.def(
       "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
       "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
-      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, bool need_h, bool need_w, "
-      "bool need_values) -> (Tensor, Tensor, Tensor)");
+      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool need_h, "
+      "bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {

@@ -2,7 +2,8 @@
 // compiler against torch's stable ABI: neither nvcc nor a CUDA build of torch is needed for this file.
 //
 // Every DAG edge is gathered first, at its tail forward and at its head backward (see cuda/kernels.h). Shapes and types
-// are checked here; the indices are not, for that would mean waiting for the device.
+// are checked here; the indices are not, for that would mean waiting for the device. What an edge does not choose has
+// the weight zero: it is gathered all the same.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 
@@ -54,8 +55,9 @@ cuda::Real real_of(const Tensor& h) {
 // The arguments, and the passes over the graph.
 class CudaProblem : public Problem {
  public:
-  CudaProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads)
-      : Problem(h, w, ranks, tails, heads, on_device, "CUDA"), current_(h), real_(real_of(h)) {}
+  CudaProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
+              const MaybeInts& flags)
+      : Problem(h, w, ranks, tails, heads, flags, on_device, "CUDA"), current_(h), real_(real_of(h)) {}
 
   Tensor new_state(int64_t k) const { return torch::stable::new_empty(h, {nodes, dag.ranks[k], features}); }
 
@@ -101,8 +103,9 @@ class CudaProblem : public Problem {
 // The states 1 .. K: each, once complete, is passed on to its heads.
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
-                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads) {
-  CudaProblem problem(h, w, ranks, tails, heads);
+                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
+                  const MaybeInts& chosen) {
+  CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   const Tensor parts = problem.find_parts(problem.graph);
@@ -134,9 +137,9 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const Tensors& grads, const Ints& grad_nodes, const Tensor& h, const Tensors& states, const Tensor& w,
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
-    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, bool need_h, bool need_w,
-    bool need_values) {
-  CudaProblem problem(h, w, ranks, tails, heads);
+    const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
+    bool need_h, bool need_w, bool need_values) {
+  CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
@@ -144,7 +147,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
   const Tensors state = problem.check_states(states);
   Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_state(k); });
 
-  const Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
+  Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
   const Tensor parts = problem.find_parts(problem.transposed);
 
@@ -164,6 +167,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     }
     problem.gather_mix(problem.transposed, parts, *grad.of[k], k, links);
   }
+  if (need_w) problem.clear_unused(dw);
 
   if (need_values) {
     const Tensor forward_parts = problem.find_parts(problem.graph);

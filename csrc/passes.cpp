@@ -59,23 +59,26 @@ std::vector<bool> least_cover(const std::vector<std::pair<int64_t, int64_t>>& ed
   return cover;
 }
 
-std::vector<bool> mixed_first(const GraphSize& graph, const std::vector<int64_t>& ranks,
-                              const std::vector<int64_t>& tails, const std::vector<int64_t>& heads, bool backward) {
+std::vector<bool> mixed_first(const std::vector<GraphSize>& at_tail, const std::vector<GraphSize>& at_head,
+                              const std::vector<int64_t>& ranks, const std::vector<int64_t>& tails,
+                              const std::vector<int64_t>& heads, bool backward) {
   const std::vector<int64_t>&near = backward ? heads : tails, &far = backward ? tails : heads;
+  const std::vector<GraphSize>&at_near = backward ? at_head : at_tail, &at_far = backward ? at_tail : at_head;
   std::vector<std::pair<int64_t, int64_t>> edges;
   std::vector<int64_t> gather_mix, mix_gather;
   // In rows read: a row in order costs half of one at random, and mixing reads every state once for each relation.
-  for (const int64_t rank : ranks) {
-    gather_mix.push_back(2 * graph.edges * rank);
-    mix_gather.push_back(2 * graph.edges * rank + graph.relations * graph.nodes * rank);
+  const auto gather = [&](const GraphSize& graph, size_t k) { return 2 * graph.edges * ranks[k]; };
+  const auto mix = [&](const GraphSize& graph, size_t k) { return graph.relations * graph.nodes * ranks[k]; };
+  for (size_t k = 0; k < ranks.size(); ++k) {
+    gather_mix.push_back(gather(at_near[k], k));
+    mix_gather.push_back(gather(at_far[k], k) + mix(at_far[k], k));
+    // The gradient of the weights of an edge that is mixed first takes a gather of the tail's state besides.
+    if (backward) mix_gather[k] += gather(at_far[k], k);
   }
   for (size_t e = 0; e < tails.size(); ++e) {
     edges.emplace_back(near[e], far[e]);
-    mix_gather[far[e]] += graph.relations * graph.nodes * ranks[near[e]];
+    mix_gather[far[e]] += mix(at_far[far[e]], near[e]);
   }
-  // The gradient of the weights of an edge that is mixed first takes a gather of the tail's state besides.
-  if (backward)
-    for (size_t k = 0; k < ranks.size(); ++k) mix_gather[k] += gather_mix[k];
 
   const std::vector<bool> gathered = least_cover(edges, gather_mix, mix_gather);
   std::vector<bool> first;

@@ -12,13 +12,16 @@
 
 namespace tensus {
 
+// Of the graph that a pass reads: the relations that its links use.
 struct GraphSize {
   int64_t nodes, relations, edges;
 };
 
-// For every edge of the DAG, whether it is mixed first: forward (at its head), or backward (at its tail).
-std::vector<bool> mixed_first(const GraphSize& graph, const std::vector<int64_t>& ranks,
-                              const std::vector<int64_t>& tails, const std::vector<int64_t>& heads, bool backward);
+// For every edge of the DAG, whether it is mixed first: forward (at its head), or backward (at its tail). At every node,
+// `at_tail` is the size for the edges that leave it, `at_head` that for those that enter it.
+std::vector<bool> mixed_first(const std::vector<GraphSize>& at_tail, const std::vector<GraphSize>& at_head,
+                              const std::vector<int64_t>& ranks, const std::vector<int64_t>& tails,
+                              const std::vector<int64_t>& heads, bool backward);
 
 // The left nodes of a vertex cover of least weight; every edge (left, right) without one is covered by its right node.
 std::vector<bool> least_cover(const std::vector<std::pair<int64_t, int64_t>>& edges, const std::vector<int64_t>& left,

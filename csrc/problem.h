@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -17,12 +18,13 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 using Tensors = std::vector<Tensor>;
+using MaybeInts = std::optional<Ints>;
 
 class Problem {
  public:
   // `on_device` says whether a tensor lies where the kernels work, on the device of that name.
   Problem(const Tensor& h_, const Tensor& w_, const Ints& ranks, const Ints& tails, const Ints& heads,
-          bool (*on_device)(const Tensor&), const char* device)
+          const MaybeInts& flags, bool (*on_device)(const Tensor&), const char* device)
       : dag(ranks, tails, heads), on_device_(on_device) {
     STD_TORCH_CHECK(on_device(h_) && h_.dim() == 3, "h must be a ", device, " tensor of shape (N, P, F)");
     STD_TORCH_CHECK(h_.size(1) == dag.ranks[0], "h must have rank ", dag.ranks[0], ", got ", h_.size(1));
@@ -34,6 +36,7 @@ class Problem {
     STD_TORCH_CHECK(w.numel() % dag.weights == 0, "w must hold a multiple of ", dag.weights, " numbers, got ", w.numel());
     relations = w.numel() / dag.weights;
     STD_TORCH_CHECK(relations <= INT32_MAX, "too many relations");
+    if (flags) set_choices(*flags);
   }
   Problem(const Problem&) = delete;  // the loops point to its own graph
 
@@ -85,14 +88,40 @@ class Problem {
     return static_cast<char*>(all.data_ptr()) + relations * dag.offset[e] * int64_t(all.element_size());
   }
 
+  // Sets to zero, in what is laid out as w, what belongs to relations that an edge does not use.
+  void clear_unused(Tensor& all) const {
+    for (int64_t e = 0; !chosen.empty() && e < dag.edges(); ++e) {
+      const auto begin = chosen.begin() + e * relations, end = begin + relations;
+      const int64_t step = dag.ranks[dag.tails[e]] * dag.ranks[dag.heads[e]];
+      for (auto first = std::find(begin, end, 0); first != end;) {
+        const auto last = std::find(first, end, 1);
+        Tensor unused =
+            torch::stable::narrow(all, 0, relations * dag.offset[e] + (first - begin) * step, (last - first) * step);
+        torch::stable::zero_(unused);
+        first = std::find(last, end, 0);
+      }
+    }
+  }
+
   const Dag dag;
-  Tensor h, w;
+  Tensor h, w;   // w is zero where an edge does not use a relation
+  Ints chosen;   // (edges, relations): 1 where the edge uses the relation, else 0; empty: all are used
   int64_t nodes, features, relations;
   Segments graph, transposed;  // transposed: only in backward
   Loops loops;
 
  private:
   bool is_near(const Tensor& t) const { return on_device_(t) && t.get_device_index() == h.get_device_index(); }
+
+  void set_choices(const Ints& flags) {
+    STD_TORCH_CHECK(int64_t(flags.size()) == dag.edges() * relations, "chosen must have ", dag.edges() * relations,
+                    " entries, got ", flags.size());
+    for (const int64_t flag : flags) STD_TORCH_CHECK(flag == 0 || flag == 1, "chosen must be 0 or 1, got ", flag);
+    if (std::find(flags.begin(), flags.end(), 0) == flags.end()) return;
+    chosen = flags;
+    w = torch::stable::clone(w);
+    clear_unused(w);
+  }
 
   void check_vector(const Tensor& t, const char* name, ScalarType type, int64_t size) const {
     STD_TORCH_CHECK(is_near(t) && t.dim() == 1 && t.is_contiguous() && t.scalar_type() == type, name,

@@ -20,13 +20,14 @@ SCHEMAS = {
     "propagate": (
         "(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, "
         "Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, "
-        "Tensor[] backward, int[] ranks, int[] tails, int[] heads) -> Tensor[]"
+        "Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen) -> Tensor[]"
     ),
     "propagate_backward": (
         "(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
         "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, "
         "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, "
-        "int[] heads, bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)"
+        "int[] heads, int[]? chosen, bool need_h, bool need_w, bool need_values) "
+        "-> (Tensor, Tensor, Tensor)"
     ),
 }
 
@@ -40,7 +41,7 @@ _library.impl("propagate_backward", _reference.propagate_backward, "CompositeExp
 
 @torch.library.register_fake("tensus_tn::propagate", lib=_library)
 def _(h: Tensor, *rest: Any) -> list[Tensor]:
-    ranks, _, _ = rest[-3:]
+    ranks, _, _, _ = rest[-4:]
     return [h.new_empty(h.shape[0], rank, h.shape[2]) for rank in ranks[1:]]
 
 
@@ -53,7 +54,7 @@ def _(
     w: Tensor,
     *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    *_, forward, _, _, _, _, need_h, need_w, need_values = rest
+    *_, forward, _, _, _, _, _, need_h, need_w, need_values = rest
     _, _, _, col = forward
     return (
         h.new_empty(h.shape[0] if need_h else 0, *h.shape[1:]),
@@ -63,10 +64,10 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    h, w, edge_val, *values, forward, backward, ranks, tails, heads = inputs
+    h, w, edge_val, *values, forward, backward, ranks, tails, heads, chosen = inputs
     ctx.save_for_backward(h, w, edge_val, *values, *forward, *backward, *output)
     ctx.sizes = len(forward), len(backward)
-    ctx.dag = ranks, tails, heads
+    ctx.dag = ranks, tails, heads, chosen
     ctx.set_materialize_grads(False)
 
 
@@ -100,7 +101,7 @@ def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     )
     needed = (dh if need_h else None, dw if need_w else None, dvalues if need_values else None)
     no_lists = ([None] * num_forward, [None] * num_backward)
-    return (*needed, *[None] * 5, *no_lists, *[None] * 3)
+    return (*needed, *[None] * 5, *no_lists, *[None] * 4)
 
 
 def _no_second_derivative(ctx: Any, *grads: Any) -> None:

@@ -107,6 +107,22 @@ def _weights(
     return [part.reshape(relations, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
+def _only_chosen(
+    w: Tensor,
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+    chosen: Sequence[int] | None,
+) -> Tensor:
+    """`w`, or its gradient, with zeros where an edge does not use a relation."""
+    if chosen is None:
+        return w
+    sizes = torch.tensor([ranks[j] * ranks[k] for j, k in zip(tails, heads, strict=True)])
+    flags = torch.tensor(chosen).reshape(len(sizes), -1)
+    used = flags.flatten().repeat_interleave(sizes.repeat_interleave(flags.shape[1]))
+    return torch.where(used.bool().to(w.device), w, 0.0)
+
+
 def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: _Structure) -> _Loops | None:
     if loop is None:
         return None
@@ -127,11 +143,13 @@ def propagate(
     ranks: Sequence[int],
     tails: Sequence[int],
     heads: Sequence[int],
+    chosen: Sequence[int] | None,
 ) -> list[Tensor]:
     """The states 1 .. K; one gather for every state."""
     with torch.autocast(h.device.type, enabled=False):
         graph = _structure(forward, edge_val, seg_val)
         loops = _as_loops(loop, seg_loop, graph)
+        w = _only_chosen(w, ranks, tails, heads, chosen)
         weights = _weights(w, ranks, tails, heads)
         states = [h.to(w.dtype)]
         for k, rank in enumerate(ranks):
@@ -163,6 +181,7 @@ def propagate_backward(
     ranks: Sequence[int],
     tails: Sequence[int],
     heads: Sequence[int],
+    chosen: Sequence[int] | None,
     need_h: bool,
     need_w: bool,
     need_values: bool,
@@ -172,6 +191,7 @@ def propagate_backward(
         graph = _structure(forward, edge_val, seg_val)
         transposed = _structure(backward, back_edge_val, back_seg_val)
         loops = _as_loops(loop, seg_loop, graph)
+        w = _only_chosen(w, ranks, tails, heads, chosen)
         weights = _weights(w, ranks, tails, heads)
         state = [h.to(w.dtype), *(s.to(w.dtype) for s in states)]
         grad = [torch.zeros_like(s) for s in state]
@@ -188,10 +208,11 @@ def propagate_backward(
                 if loops is not None:
                     grad[tails[e]] += loops.apply(grad[k], weight_t)
                     dw[e] += loops.grad_w(x, grad[k])
+        of_w = torch.cat([d.reshape(-1) for d in dw])
         empty_h = h.new_empty(0, *h.shape[1:])
         return (
             grad[0].to(h.dtype) if need_h else empty_h,
-            torch.cat([d.reshape(-1) for d in dw]) if need_w else w.new_empty(0),
+            _only_chosen(of_w, ranks, tails, heads, chosen) if need_w else w.new_empty(0),
             _edge_gradient(graph, state, weights, grad, tails, heads)
             if need_values
             else w.new_empty(0),

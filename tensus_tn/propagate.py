@@ -39,7 +39,7 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
     _check_features(graph, h, "(N, P, F)")
     _check_weights(graph, w, h.shape[1])
     ranks = [h.shape[1], w.shape[2]]
-    return _run(graph, h, w.reshape(-1), ranks, [0], [1])[0]
+    return _run(graph, h, w.reshape(-1), ranks, [0], [1], None)[0]
 
 
 @overload
@@ -49,6 +49,7 @@ def propagate_dag(
     h: Tensor,
     weights: Mapping[Edge, Tensor],
     *,
+    choices: Mapping[Edge, Sequence[str]] | None = None,
     return_states: Literal[False] = False,
 ) -> Tensor: ...
 @overload
@@ -58,6 +59,7 @@ def propagate_dag(
     h: Tensor,
     weights: Mapping[Edge, Tensor],
     *,
+    choices: Mapping[Edge, Sequence[str]] | None = None,
     return_states: Literal[True],
 ) -> dict[Node, Tensor]: ...
 def propagate_dag(
@@ -66,6 +68,7 @@ def propagate_dag(
     h: Tensor,
     weights: Mapping[Edge, Tensor],
     *,
+    choices: Mapping[Edge, Sequence[str]] | None = None,
     return_states: bool = False,
 ) -> Tensor | dict[Node, Tensor]:
     """All states of a DAG: `H_k[:, q] = sum_{j -> k} sum_{i,p} w_jk[i, p, q] A^i H_j[:, p]`.
@@ -80,6 +83,9 @@ def propagate_dag(
         h: The state of `dag.source`, (N, d, F), or (N, F) for `d = 1`. Types as in `propagate`.
         weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a
             meta-graph's distribution is not applied here: it belongs into the weights.
+        choices: The names of the relations that edges use, for edges that do not use all. Their
+            other weights count as zero, and have the gradient zero; without any, an edge carries
+            nothing. On a CPU, a pass over the graph leaves out what none of its edges uses.
         return_states: Return the states of all nodes, by node, rather than that of the sink.
 
     Returns:
@@ -93,11 +99,15 @@ def propagate_dag(
         >>> h = torch.tensor([[1.0], [5.0]])
         >>> propagate_dag(g, dag, h, {edge: only_a for edge in dag.edges}).flatten()  # A A h
         tensor([ 2., 10.])
+        >>> ones = dict.fromkeys(dag.edges, torch.ones(2, 1, 1))
+        >>> propagate_dag(g, dag, h, ones, choices={(0, 1): ["A"]}).flatten()  # (A + I) A h
+        tensor([12., 11.])
     """
     source = h.unsqueeze(1) if h.dim() == 2 else h
     _check_features(graph, source, "(N, d, F) or (N, F)")
     number = {node: k for k, node in enumerate(dag.nodes)}
     ranks = _ranks(graph, dag, source.shape[1], weights)
+    chosen = None if choices is None else _chosen(graph, dag, choices)
     states = _run(
         graph,
         source,
@@ -105,6 +115,7 @@ def propagate_dag(
         ranks,
         [number[tail] for tail, _ in dag.edges],
         [number[head] for _, head in dag.edges],
+        chosen,
     )
     if not return_states:
         return states[-1]
@@ -118,6 +129,7 @@ def _run(
     ranks: Sequence[int],
     tails: Sequence[int],
     heads: Sequence[int],
+    chosen: Sequence[int] | None,
 ) -> list[Tensor]:
     if not torch.compiler.is_compiling():
         config.warn_about_problem()
@@ -138,6 +150,7 @@ def _run(
         ranks,
         tails,
         heads,
+        chosen,
     )
     return states
 
@@ -194,3 +207,19 @@ def _ranks(
         _check_weights(graph, weights[edge], rank[tail], rank.get(head), edge)
         rank[head] = weights[edge].shape[2]
     return [rank[node] for node in dag.nodes]
+
+
+def _chosen(graph: RelationGraph, dag: Dag, choices: Mapping[Edge, Sequence[str]]) -> list[int]:
+    """For every edge of the dag and every relation, whether the edge uses it: 1 or 0."""
+    if len(choices) != sum(edge in choices for edge in dag.edges):
+        unknown = [edge for edge in choices if edge not in dag.edges]
+        raise ValueError(f"choices for edges that the dag does not have: {unknown}")
+    names, chosen = graph.relation_names, []
+    for edge in dag.edges:
+        used = choices.get(edge, names)
+        if isinstance(used, str):
+            raise TypeError(f"choices[{edge!r}] must be names of relations, got the text {used!r}")
+        if strange := [name for name in used if name not in names]:
+            raise ValueError(f"choices[{edge!r}]: {strange} are not among {list(names)}")
+        chosen += [int(name in used) for name in names]
+    return chosen

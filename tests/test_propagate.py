@@ -45,6 +45,16 @@ def dag_formula(a, dag, h, weights):
     return states
 
 
+def only_chosen(graph, weights, choices):
+    """The weights, with zeros where an edge does not use a relation."""
+
+    def used(edge):
+        names = (choices or {}).get(edge, graph.relation_names)
+        return torch.tensor([name in names for name in graph.relation_names])[:, None, None]
+
+    return {edge: torch.where(used(edge), w, 0.0) for edge, w in weights.items()}
+
+
 def assert_close(got, want, dtype):
     """Equal up to rounding, relative to the size of the largest entry."""
     assert got.shape == want.shape
@@ -235,7 +245,8 @@ def test_dag(dag, kind, dtype, features, edges, seed, data):
 
     With many edges and unequal ranks many DAG edges are mixed first, with few edges hardly any.
     """
-    graph = random_graph(15, edges, dtype=sum_dtype(dtype), seed=seed, **GRAPHS[kind])
+    relations = data.draw(st.integers(3, 6))
+    graph = random_graph(15, edges, relations, dtype=sum_dtype(dtype), seed=seed, **GRAPHS[kind])
     a = dense(graph)
     rank = {node: data.draw(st.integers(1, 5)) for node in dag.nodes}
     weights = {
@@ -244,10 +255,14 @@ def test_dag(dag, kind, dtype, features, edges, seed, data):
     }
     h = random_state(15, rank[dag.source], features, dtype).requires_grad_()
     used = data.draw(st.sets(st.sampled_from(dag.nodes[1:]), min_size=1))
+    some = st.lists(st.sampled_from(graph.relation_names), unique=True)
+    choices = None
+    if dtype != torch.bfloat16:  # in sums of so few terms its roundings would not average out
+        choices = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(dag.edges, some)))
 
-    states = propagate_dag(graph, dag, h, weights, return_states=True)
+    states = propagate_dag(graph, dag, h, weights, choices=choices, return_states=True)
     h_ref = h.detach().double().requires_grad_()
-    wanted = dag_formula(a, dag, h_ref, weights)
+    wanted = dag_formula(a, dag, h_ref, only_chosen(graph, weights, choices))
     grads = {k: random_state(15, rank[k], features, dtype, seed=i) for i, k in enumerate(used)}
     got = torch.autograd.grad([states[k] for k in used], [h, *weights.values()], grads.values(),
                               allow_unused=True, materialize_grads=True)  # fmt: skip
@@ -258,6 +273,54 @@ def test_dag(dag, kind, dtype, features, edges, seed, data):
         assert_close(states[node].detach(), wanted[node].detach(), dtype)
     for x, y in zip(got, want, strict=True):
         assert_close(x, y, dtype)
+    by_edge = dict(zip(weights, got[1:], strict=True))
+    for dw, nonzero in zip(got[1:], only_chosen(graph, by_edge, choices).values(), strict=True):
+        assert torch.equal(dw, nonzero)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["r0"], ["r0", "r2"], ["r1", "empty"], ["identity"], ["empty", "zero"], []],
+    ids=lambda names: ", ".join(names) or "nothing",
+)
+@pytest.mark.parametrize("density", [0, 0.02, 0.7])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_choices(monkeypatch, names, density, index):
+    """One edge uses some relations, the other all; what is not used may be anything."""
+    monkeypatch.setattr(_segments, "INT32_LIMIT", 2**31 if index == torch.int32 else 1)
+    rng = np.random.default_rng(3)
+    matrices = {
+        f"r{i}": sp.csr_array(rng.random((40, 40)) < density, dtype=float) for i in range(5)
+    }
+    matrices["empty"] = sp.csr_array((40, 40))
+    graph = RelationGraph.from_scipy(matrices, **GRAPHS["as in DiffMG"], dtype=torch.float64)
+    assert graph.index_dtype == index
+    assert density == 0 or graph.forward.seg_val is not None
+    dag, choices = Dag.path(2), {(0, 1): names}
+    weights = {(0, 1): random_weights(graph, 2, 3), (1, 2): random_weights(graph, 3, 1)}
+    used = only_chosen(graph, weights, choices)
+    weights[0, 1] = torch.where(used[0, 1] == 0, torch.nan, weights[0, 1])
+    h = random_state(40, 2, 9).requires_grad_()
+    weights = {edge: w.requires_grad_() for edge, w in weights.items()}
+    used = {edge: w.detach().requires_grad_() for edge, w in used.items()}
+    out = propagate_dag(graph, dag, h, weights, choices=choices)
+    want = dag_formula(dense(graph), dag, h, used)[2]
+    assert_close(out.detach(), want.detach(), torch.float64)
+    got = torch.autograd.grad(out.sum(), [h, *weights.values()])
+    expected = torch.autograd.grad(want.sum(), [h, *used.values()])
+    unused = torch.tensor([name not in names for name in graph.relation_names])
+    assert (got[1][unused] == 0).all()
+    expected[1][unused] = 0
+    for a, b in zip(got, expected, strict=True):
+        assert_close(a, b, torch.float64)
+
+
+def test_choices_of_everything_give_the_same_bits():
+    *problem, grad = sizable_problem()
+    graph, dag, _, _ = problem
+    want = run_problem(*problem, grad)
+    for choices in [{}, dict.fromkeys(dag.edges, graph.relation_names[::-1])]:
+        assert all(map(torch.equal, want, run_problem(*problem, grad, choices)))
 
 
 def test_dag_interface():
@@ -284,7 +347,16 @@ def test_dag_interface():
 
 @pytest.mark.parametrize("edges", [40, 1000])
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-def test_gradient_of_edge_values(dtype, edges):
+@pytest.mark.parametrize(
+    "choices",
+    [
+        None,
+        {(0, 1): ["r1"], (0, 2): ["r1", "identity"], (1, 2): ["r0"]},
+        {(0, 1): ["r2"], (0, 2): [], (1, 2): ["r2"]},
+    ],
+    ids=["all", "few", "one"],
+)
+def test_gradient_of_edge_values(dtype, edges, choices):
     graph = random_graph(12, edges, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"])
     values = (torch.rand(graph.num_edges, dtype=sum_dtype(dtype)) + 0.1).requires_grad_()
     dag, rank = Dag.complete(2), [2, 5, 1]
@@ -292,8 +364,9 @@ def test_gradient_of_edge_values(dtype, edges):
     h = random_state(12, 2, 9, dtype)
     grad = random_state(12, 1, 9, dtype, seed=5)
     learned = graph.with_values(values)
-    out = propagate_dag(learned, dag, h, weights)
+    out = propagate_dag(learned, dag, h, weights, choices=choices)
     (got,) = torch.autograd.grad(out, [values], grad)
+    weights = only_chosen(graph, weights, choices)
 
     forward = learned.forward
     seg = forward.edge_seg()
@@ -303,7 +376,9 @@ def test_gradient_of_edge_values(dtype, edges):
     a = dense(frozen).index_put(at, reference, accumulate=True)
     want = dag_formula(a, dag, h, weights)[dag.sink]
     assert_close(out.detach(), want.detach(), dtype)
-    assert_close(got, torch.autograd.grad(want, [reference], grad.double())[0], dtype)
+    expected = torch.autograd.grad(want, [reference], grad.double())[0]
+    assert_close(got, expected, dtype)
+    assert (got[expected == 0] == 0).all()
 
 
 # ---------------------------------------------------------------------------- torch's operators
@@ -329,6 +404,13 @@ def test_gradcheck(kind):
         lambda h, *w: propagate_dag(graph, dag, h, dict(zip(dag.edges, w, strict=True))),
         (h, *weights),
     )
+    choices = {(0, 1): ["r0"], (1, 2): ["r0"], (0, 2): []}
+    assert torch.autograd.gradcheck(
+        lambda h, v, *w: propagate_dag(
+            graph.with_values(v), dag, h, dict(zip(dag.edges, w, strict=True)), choices=choices
+        ),
+        (h, values, *weights),
+    )
 
 
 def test_double_backward_is_refused():
@@ -351,20 +433,25 @@ class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def operator_calls(graph, h, w):
+def operator_calls(graph, h, w, names=None):
+    """The calls of one link that uses the relations `names`, or all."""
+    dag = Dag.path(1)
+    choices = None if names is None else dict.fromkeys(dag.edges, names)
     with Recorder() as recorder:
-        propagate(graph, h, w).square().sum().backward()
+        out = propagate_dag(graph, dag, h, dict.fromkeys(dag.edges, w), choices=choices)
+        out.square().sum().backward()
     return {str(op): (op, args) for op, args in recorder.calls.items()}
 
 
 @pytest.mark.parametrize("kind", ["weighted", "as in DiffMG"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(kind, dtype):
+@pytest.mark.parametrize("names", [None, ["r1"]])
+def test_opcheck(kind, dtype, names):
     graph = random_graph(7, 20, 2, **GRAPHS[kind])
     values = graph.values().clone().requires_grad_()
     h = random_state(7, 2, 5, dtype).requires_grad_()
     w = random_weights(graph, 2, 3, dtype=torch.float32).requires_grad_()
-    calls = operator_calls(graph.with_values(values), h, w)
+    calls = operator_calls(graph.with_values(values), h, w, names)
     assert set(calls) == {"tensus_tn.propagate.default", "tensus_tn.propagate_backward.default"}
     op, args = calls["tensus_tn.propagate.default"]
     torch.library.opcheck(op, (h, w.reshape(-1), values, *args[3:]))
@@ -384,7 +471,8 @@ def test_compile(dynamic):
     def loss(h, w):
         state = propagate(graph, h.sin(), w)
         weights = {(0, 1): w[:, :1], (1, 2): w.transpose(1, 2)[:, :, :1], (0, 2): w[:, :1, :1]}
-        return (propagate_dag(graph, dag, state.sum(1), weights) * 2).cos().sum()
+        out = propagate_dag(graph, dag, state.sum(1), weights, choices={(0, 2): ["r1", "zero"]})
+        return (out * 2).cos().sum()
 
     compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic)
     for features in (5, 9):
@@ -465,8 +553,8 @@ def sizable_problem(rank=(1, 2, 3, 1)):
     return graph, dag, h, weights, random_state(3000, rank[-1], 64, torch.float32, seed=3)
 
 
-def run_problem(graph, dag, h, weights, grad):
-    out = propagate_dag(graph, dag, h, weights)
+def run_problem(graph, dag, h, weights, grad, choices=None):
+    out = propagate_dag(graph, dag, h, weights, choices=choices)
     return [out.detach(), *torch.autograd.grad(out, [h, *weights.values()], grad)]
 
 
@@ -479,8 +567,12 @@ def threads():
 
 @native
 @pytest.mark.parametrize("rank", [(1, 2, 3, 1), (1, 9, 9, 1)], ids=["gathered", "mixed first"])
-def test_same_bits_for_any_number_of_threads(threads, rank):
-    problem = sizable_problem(rank)
+@pytest.mark.parametrize("names", [None, ["r0", "r2"], ["r1"]])
+def test_same_bits_for_any_number_of_threads(threads, rank, names):
+    *problem, grad = sizable_problem(rank)
+    graph, dag, _, _ = problem
+    graph = graph.with_values(graph.values())  # learned ones would be copied as well
+    problem = graph, *problem[1:], grad, names and dict.fromkeys(dag.edges, names)
     results = []
     for count in (1, 2, 3, 8, 2):
         threads(count)
@@ -567,12 +659,13 @@ def test_schemas_agree():
 @native
 @pytest.mark.parametrize("kind", list(GRAPHS))
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-def test_plain_pytorch_gives_the_same(kind, dtype):
+@pytest.mark.parametrize("names", [None, ["r1"], []])
+def test_plain_pytorch_gives_the_same(kind, dtype, names):
     graph = random_graph(20, 80, dtype=sum_dtype(dtype), **GRAPHS[kind])
     values = graph.values().clone().requires_grad_()
     h = random_state(20, 2, 9, dtype).requires_grad_()
     w = random_weights(graph, 2, 3, dtype=sum_dtype(dtype)).requires_grad_()
-    calls = operator_calls(graph.with_values(values), h, w)
+    calls = operator_calls(graph.with_values(values), h, w, names)
     for name in _operators.SCHEMAS:
         op, args = calls[f"tensus_tn.{name}.default"]
         args = tree_detach(args)
@@ -653,6 +746,26 @@ def test_dag_errors_name_the_culprit():
             propagate_dag(graph, dag, h, weights)
 
 
+def test_wrong_choices_are_named():
+    graph, dag, h = random_graph(5, 10), Dag.path(2), torch.randn(5, 3)
+    weights = dict.fromkeys(dag.edges, torch.randn(3, 1, 1))
+    for choices, error, text in [
+        ({(0, 2): ["r0"]}, ValueError, r"does not have: \[\(0, 2\)\]"),
+        ({(0, 1): ["r0", "r9"]}, ValueError, r"choices\[\(0, 1\)\]: \['r9'\] are not among \['r0'"),
+        ({(0, 1): [0]}, ValueError, r"\[0\] are not among"),
+        ({(1, 2): "r0"}, TypeError, "must be names of relations, got the text 'r0'"),
+    ]:
+        with pytest.raises(error, match=text):
+            propagate_dag(graph, dag, h, weights, choices=choices)
+    w = random_weights(graph, 1, 1, dtype=torch.float32)
+    op, args = operator_calls(graph, h[:, None].requires_grad_(), w, ["r0"])[
+        "tensus_tn.propagate.default"
+    ]
+    for chosen, text in [([1, 0], "chosen must have 3 entries, got 2"), ([1, 0, 2], "0 or 1")]:
+        with pytest.raises(RuntimeError, match=text):
+            op(*tree_detach(args)[:-1], chosen)
+
+
 def corrupt(value, rng):
     """A likely disaster in the place of a sound argument."""
     if isinstance(value, bool):
@@ -702,10 +815,11 @@ for kind in GRAPHS:
     graph = random_graph(9, 30, 2, **GRAPHS[kind])
     graph = graph.with_values(graph.values().clone().requires_grad_())
     h, w = random_state(9, 2, 5, torch.float32), random_weights(graph, 2, 3, dtype=torch.float32)
-    calls = operator_calls(graph, h.requires_grad_(), w.requires_grad_())
-    for op, args in calls.values():
+    h, w = h.requires_grad_(), w.requires_grad_()
+    calls = [operator_calls(graph, h, w, names) for names in (None, ["r1"])]
+    for op, args in (call for some in calls for call in some.values()):
         args = tree_detach(args)
-        for _ in range(600):
+        for _ in range(400):
             bad = list(args)
             for _ in range(rng.choice([1, 1, 2])):
                 at = rng.randrange(len(bad))

@@ -14,6 +14,7 @@ def check_kernels(flag, wanted, folder, prefix=()):
         ("test", HERE / "test_kernels.cpp", checked),
         ("passes", CSRC / "passes.cpp", checked),
         ("arena", CSRC / "cpu/arena.cpp", checked),
+        ("select", CSRC / "cpu/select.cpp", checked),
         *kernel_jobs({**isas, widest: [*isas[widest], *checked]}),
     ]
     program = folder / "test_kernels"

@@ -68,8 +68,8 @@ def random_problem(dtype, features, seed=0):
     return graph.with_values(values), dag, h, weights, values
 
 
-def run_problem(graph, dag, h, weights, values):
-    states = propagate_dag(graph, dag, h, weights, return_states=True)
+def run_problem(graph, dag, h, weights, values, choices=None):
+    states = propagate_dag(graph, dag, h, weights, choices=choices, return_states=True)
     used = [states[1], states[3]]
     generator = torch.Generator().manual_seed(1)
     grads = [torch.randn(s.shape, generator=generator).to(s) for s in used]
@@ -102,6 +102,17 @@ def test_operators(on_simt, monkeypatch, dtype, features):
         assert error <= TOLERANCE[dtype] * b.abs().max()
 
 
+@pytest.mark.parametrize("names", [["r1"], ["r0", "r2", "zero"], []])
+def test_operators_with_choices(on_simt, names):
+    problem = random_problem(torch.float64, 8)
+    choices = {(0, 1): names, (1, 2): names, (2, 3): ["r2", "identity"], (0, 3): names}
+    with on_simt():
+        got = run_problem(*problem, choices)
+    for a, b in zip(got, run_problem(*problem, choices), strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+        assert torch.equal(a == 0, b == 0)
+
+
 def test_operators_refuse_what_does_not_fit(on_simt):
     graph, _, h, _, _ = random_problem(torch.float32, 8)
     f, b = graph.forward, graph.backward
@@ -110,7 +121,7 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         "seg_val": None, "back_edge_val": None, "back_seg_val": None, "loop": graph.loop,
         "seg_loop": f.seg_loop, "forward": [f.row_ptr, f.seg_rel, f.seg_ptr, f.col],
         "backward": [b.row_ptr, b.seg_rel, b.seg_ptr, b.col, b.edge_perm],
-        "ranks": [2, 3], "tails": [0], "heads": [1],
+        "ranks": [2, 3], "tails": [0], "heads": [1], "chosen": None,
     }  # fmt: skip
     op = torch.ops.tensus_simt.propagate
     assert op(*right.values())[0].shape == (12, 3, 8)
@@ -127,6 +138,8 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         ("forward", [f.row_ptr[:-1], *right["forward"][1:]], "row_ptr must have 13 entries"),
         ("forward", [f.row_ptr.float(), *right["forward"][1:]], "int32 or int64"),
         ("heads", [0], "does not lead onwards"),
+        ("chosen", [1, 0], "chosen must have 5 entries, got 2"),
+        ("chosen", [1, 0, 0, 0, -1], "chosen must be 0 or 1, got -1"),
     ]:
         with pytest.raises(RuntimeError, match=text):
             op(*{**right, name: wrong}.values())

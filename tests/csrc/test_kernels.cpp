@@ -10,6 +10,7 @@
 
 #include "../../csrc/cpu/arena.h"
 #include "../../csrc/cpu/kernels.h"
+#include "../../csrc/cpu/select.h"
 #include "../../csrc/passes.h"
 
 using namespace tensus;
@@ -278,12 +279,73 @@ void test_passes() {
   }
   const GraphSize many{1000, 3, 1000000}, few{1000, 3, 500};
   using Plan = std::vector<bool>;
-  CHECK(mixed_first(many, {8, 1}, {0}, {1}, false) == Plan{true}, "a narrow head");
-  CHECK(mixed_first(many, {8, 1}, {0}, {1}, true) == Plan{false}, "a narrow head, backward");
-  CHECK(mixed_first(many, {1, 8}, {0}, {1}, false) == Plan{false}, "a narrow tail");
-  CHECK(mixed_first(many, {1, 8}, {0}, {1}, true) == Plan{true}, "a narrow tail, backward");
-  CHECK(mixed_first(few, {8, 1}, {0}, {1}, false) == Plan{false}, "mixing costs more than gathering");
-  CHECK((mixed_first(many, {2, 2, 2}, {0, 0, 1}, {1, 2, 2}, false) == Plan{false, false, false}), "equal ranks");
+  const auto plan = [](const GraphSize& size, std::vector<int64_t> ranks, bool backward) {
+    return mixed_first({size, size}, {size, size}, ranks, {0}, {1}, backward);
+  };
+  CHECK(plan(many, {8, 1}, false) == Plan{true}, "a narrow head");
+  CHECK(plan(many, {8, 1}, true) == Plan{false}, "a narrow head, backward");
+  CHECK(plan(many, {1, 8}, false) == Plan{false}, "a narrow tail");
+  CHECK(plan(many, {1, 8}, true) == Plan{true}, "a narrow tail, backward");
+  CHECK(plan(few, {8, 1}, false) == Plan{false}, "mixing costs more than gathering");
+  const std::vector<GraphSize> all(3, many), leaving{many, few, few}, entering{few, many, few};
+  CHECK((mixed_first(all, all, {2, 2, 2}, {0, 0, 1}, {1, 2, 2}, false) == Plan{false, false, false}), "equal ranks");
+  CHECK((mixed_first(all, all, {1, 8, 1}, {0, 1}, {1, 2}, false) == Plan{false, true}), "a narrow sink");
+  CHECK((mixed_first(leaving, entering, {1, 8, 1}, {0, 1}, {1, 2}, false) == Plan{false, false}), "of few edges");
+}
+
+// The copy of some relations holds their segments, in order and with their values; edges lead back to where they were.
+template <class I, class A>
+void test_selection(int64_t nodes, int64_t relations, int64_t degree, int options, int used_bits, Team team) {
+  const Graph<I, A> g(nodes, relations, degree, options & 1, options & 2, false);
+  Flags used(relations);
+  for (int64_t i = 0; i < relations; ++i) used[i] = used_bits >> (i % 8) & 1;
+  const Counted counted(g.view, team);
+  const Selection selection(counted, used, sizeof(A));
+  const Segments& part = selection.graph();
+  CHECK(!kernels().check(part, team), "an unsound copy");
+  CHECK(part.nodes == nodes && part.relations == relations && part.wide == (sizeof(I) == 8), "another shape");
+
+  const I *row_ptr = static_cast<const I*>(part.row_ptr), *seg_ptr = static_cast<const I*>(part.seg_ptr),
+          *col = static_cast<const I*>(part.col);
+  const A *seg_val = static_cast<const A*>(part.seg_val), *edge_val = static_cast<const A*>(part.edge_val);
+  CHECK(!seg_val == !g.view.seg_val && !edge_val == !g.view.edge_val, "values come or go");
+  int64_t s = 0, f = 0;
+  std::vector<int64_t> edges(relations), from;  // from: where each edge of the copy was
+  bool same = true;
+  for (int64_t n = 0; n < nodes; ++n) {
+    same = same && row_ptr[n] == s;
+    for (int64_t t = g.row_ptr[n]; t < g.row_ptr[n + 1]; ++t) {
+      edges[g.seg_rel[t]] += g.seg_ptr[t + 1] - g.seg_ptr[t];
+      if (!used[g.seg_rel[t]]) continue;
+      same = same && s < part.segments && part.seg_rel[s] == g.seg_rel[t] && seg_ptr[s] == f;
+      same = same && (!seg_val || seg_val[s] == g.seg_val[t]);
+      for (int64_t e = g.seg_ptr[t]; same && e < g.seg_ptr[t + 1]; ++e, ++f) {
+        same = f < part.edges && col[f] == g.col[e] && (!edge_val || edge_val[f] == g.edge_val[e]);
+        from.push_back(e);
+      }
+      ++s;
+    }
+  }
+  CHECK(same && s == part.segments && f == part.edges, "another copy, of %ld segments", long(part.segments));
+  for (int64_t i = 0; i < relations; ++i) CHECK(counted.edges(i) == edges[i], "relation %ld", long(i));
+
+  const auto sums = random_numbers<A>(part.edges), before = random_numbers<A>(g.view.edges);
+  auto grad = before, want = before;
+  selection.add_back(sums.data(), grad.data());
+  for (size_t k = 0; k < from.size(); ++k) want[from[k]] += sums[k];
+  CHECK(grad == want, "edges do not lead back");
+}
+
+template <class I, class A> void test_selections() {
+  for (const int used : {0, 1, 2, 0x55, 0xaa, 0xff})
+    for (const int options : {0, 1, 2, 3}) {
+      test_selection<I, A>(1, 1, 1, options, used, alone);
+      test_selection<I, A>(40, 3, 4, options, used, three_threads);
+      test_selection<I, A>(30, 60, 1, options, used, alone);
+      test_selection<I, A>(7000, 4, 2, options, used, three_threads);  // several chunks
+    }
+  test_selection<I, A>(0, 2, 1, 3, 1, alone);
+  test_selection<I, A>(5, 2, 0, 3, 1, alone);
 }
 
 void test_arena() {
@@ -321,6 +383,8 @@ int main() {
   }
   CHECK(!use_kernels("mmx"), "an unknown instruction set");
   test_passes();
+  test_selections<int32_t, float>();
+  test_selections<int64_t, double>();
   test_arena();
   std::printf("%d failures\n", failures);
   return failures != 0;
