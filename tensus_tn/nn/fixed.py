@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tensus_tn.dag import Dag
-from tensus_tn.nn.links import select, useful_links
+from tensus_tn.dag import Dag, Edge
+from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.meta_graph import MetaGraph, check_meta_graphs
 from tensus_tn.nn.schema import IDENTITY
 from tensus_tn.propagate import propagate_dag
@@ -35,20 +35,17 @@ class FixedMetaGraphs(nn.Module):
         self.meta_graphs = tuple(meta_graphs)
         links, sinks = _merge(self.meta_graphs)
         self._computed = f"{links} {sinks}"
-        chosen = {name for names in links.values() for name in names}
         mixture = [] if len(set(sinks)) == 1 else [(state, -1) for state in dict.fromkeys(sinks)]
-        if mixture:
-            chosen.add(IDENTITY)
-        self.relations = tuple(name for name in relations if name in chosen)
-        self.merged = Dag([*links, *mixture])
-        constant = torch.zeros(len(self.merged.edges), len(self.relations))
+        self.choices: dict[Edge, Sequence[str]] = {**links, **dict.fromkeys(mixture, (IDENTITY,))}
+        self.merged = Dag(self.choices)
+        constant = torch.zeros(len(self.choices), len(relations))
         for e, names in enumerate(links.values()):
             for name in names:
-                constant[e, self.relations.index(name)] += 1
-        # How much of each pi a link has: only identities from the meta-graphs' sinks have any.
-        mixed = torch.zeros(len(self.merged.edges), len(sinks))
+                constant[e, relations.index(name)] += 1
+        # How much of each pi a weight has: only identities from the meta-graphs' sinks have any.
+        mixed = torch.zeros(len(self.choices), len(relations), len(sinks))
         for e, (state, _) in enumerate(mixture, len(links)):
-            mixed[e, [m for m, sink in enumerate(sinks) if sink == state]] = 1
+            mixed[e, relations.index(IDENTITY)] = torch.tensor([sink == state for sink in sinks])
         self.register_buffer("constant", constant, persistent=False)
         self.register_buffer("mixed", mixed, persistent=False)
         self.logits = nn.Parameter(torch.empty(len(sinks))) if mixture else None
@@ -78,24 +75,21 @@ class FixedMetaGraphs(nn.Module):
         """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``."""
         weights = self.constant
         if self.logits is not None:
-            share = self.mixed @ self.logits.softmax(0)
-            is_identity = self.constant.new_tensor([name == IDENTITY for name in self.relations])
-            weights = weights + share[:, None] * is_identity
-        cores = weights[:, :, None, None]
-        by_link = dict(zip(self.merged.edges, cores, strict=True))
-        return propagate_dag(select(graph, self.relations), self.merged, h, by_link).squeeze(1)
+            weights = weights + self.mixed @ self.logits.softmax(0)
+        cores = dict(zip(self.choices, weights[:, :, None, None], strict=True))
+        return propagate_dag(graph, self.merged, h, cores, choices=self.choices).squeeze(1)
 
 
 def _merge(
     meta_graphs: Sequence[MetaGraph],
-) -> tuple[dict[tuple[int, int], list[str]], list[int]]:
+) -> tuple[dict[Edge, list[str]], list[int]]:
     """The relations on the links between numbered states, and the sink of every meta-graph.
 
     A state is known by what is sent to it: (relation, number of the sending state), in any order.
     One that only an identity is sent to is the sending state itself.
     """
     number: dict[tuple[tuple[str, int], ...], int] = {}
-    links: dict[tuple[int, int], list[str]] = {}
+    links: dict[Edge, list[str]] = {}
     sinks = []
     for meta_graph in meta_graphs:
         state = {meta_graph.dag.source: 0}

@@ -164,7 +164,7 @@ class MetaGraphSearch(nn.Module):
         With a draw, only the relations drawn are followed.
         """
         if draw is None:
-            return propagate_dag(graph, self.dag, h, self.weights()).squeeze(1)
+            return self._expected(h, graph, self.weights())
         self._check_draw(draw)
         names = self.tensor.choice_names
         relations = {edge: names[edge][i] for edge, i in draw.choice.items()}
@@ -196,11 +196,14 @@ class MetaGraphSearch(nn.Module):
         states = h if h.ndim == 3 else h.expand(num, *h.shape)
         if len(states) != num:
             raise ValueError(f"cores are for {num} queries, h for {len(states)}")
-        rows = (
-            propagate_dag(graph, self.dag, x, {edge: w[q] for edge, w in weights.items()})
-            for q, x in enumerate(states)
+        by_query = ({edge: w[q] for edge, w in weights.items()} for q in range(num))
+        return torch.stack(
+            [self._expected(x, graph, w) for x, w in zip(states, by_query, strict=True)]
         )
-        return torch.stack([row.squeeze(1) for row in rows])
+
+    def _expected(self, h: Tensor, graph: RelationGraph, weights: Mapping[Edge, Tensor]) -> Tensor:
+        choices = self.tensor.choice_names
+        return propagate_dag(graph, self.dag, h, weights, choices=choices).squeeze(1)
 
 
 def check_sampling(epsilon: float | None, temperature: float) -> None:

@@ -1,65 +1,11 @@
-"""Parts of a graph, and propagation along single relations."""
-
-import gc
-import weakref
+"""Propagation along single relations."""
 
 import pytest
 import torch
 from meta_graphs import DAGS, dense, random_graph, sink_state
 
-from tensus_tn import Dag, propagate
+from tensus_tn import Dag
 from tensus_tn.nn import links
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"normalize": None, "self_loops": False},
-        {"normalize": "row"},
-        {"normalize": "sym"},
-        {"normalize": {"X": "sym"}, "self_loops": False},
-    ],
-)
-@pytest.mark.parametrize("names", [("AP",), ("PA", "X"), ("AP", "X", "identity"), ("zero",)])
-def test_a_part_has_the_same_matrices_and_gradients(options, names):
-    graph = random_graph(12, edges=20, **options)
-    part = links.select(graph, names)
-    assert part.relation_names == names
-    whole, selected = dense(graph), dense(part)
-    for name in names:
-        assert torch.equal(whole[name], selected[name])
-    h = torch.randn(12, 2, 3, dtype=torch.float64, requires_grad=True)
-    w = torch.randn(len(names), 2, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda h, w: propagate(part, h, w), (h, w))
-
-
-def test_a_part_of_learned_values_and_new_values_of_a_part():
-    graph = random_graph(12, edges=20)
-    h = torch.randn(12, 2, 3, dtype=torch.float64, requires_grad=True)
-    w = torch.randn(2, 2, 2, dtype=torch.float64)
-    values = torch.rand(graph.num_edges, dtype=torch.float64, requires_grad=True)
-
-    def of_learned(h, values):
-        return propagate(links.select(graph.with_values(values), ("PA", "X")), h, w)
-
-    assert torch.autograd.gradcheck(of_learned, (h, values))
-    part = links.select(graph, ("PA", "X"))
-    values = torch.rand(part.num_edges, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda h, v: propagate(part.with_values(v), h, w), (h, values))
-
-
-def test_parts_are_kept_as_long_as_their_graph_and_not_too_many():
-    graph = random_graph()
-    assert links.select(graph, ("PA",)) is links.select(graph, ("PA",))
-    assert links.select(graph, graph.relation_names) is graph
-    part = weakref.ref(links.select(graph, ("PA",)))
-    del graph
-    gc.collect()
-    assert part() is None
-    many = random_graph(3, names=[f"r{k}" for k in range(links._MAX_PARTS + 3)], edges=2)
-    for name in many.relation_names:
-        links.select(many, (name,))
-        assert len(links._PARTS[many]) <= links._MAX_PARTS
 
 
 def test_follow_leaves_out_what_leads_nowhere():
@@ -72,10 +18,9 @@ def test_follow_leaves_out_what_leads_nowhere():
     torch.testing.assert_close(links.follow(graph, dag, h, relations, weights), expected)
     useful = [edge for _, edges in links.useful_links(dag, relations) for edge in edges]
     assert set(useful) == {(0, 1), (0, 3), (1, 3)}
-    few = dict.fromkeys(dag.edges, "X")  # so few that they become a graph of their own
-    expected = sink_state(dense(graph), dag, h, few, weights)
-    torch.testing.assert_close(links.follow(graph, dag, h, few, weights), expected)
-    assert list(links._PARTS[graph]) == [("X",)]
+    same = dict.fromkeys(dag.edges, "X")
+    expected = sink_state(dense(graph), dag, h, same, weights)
+    torch.testing.assert_close(links.follow(graph, dag, h, same, weights), expected)
     nothing = dict.fromkeys(dag.edges, "zero")
     assert torch.equal(links.follow(graph, dag, h, nothing, weights), torch.zeros_like(h))
 
