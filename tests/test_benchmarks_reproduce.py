@@ -12,10 +12,10 @@ pytest.importorskip("matplotlib")
 from benchmarks.reproduce.candidates import NodeScore
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import PEERS, Peer
-from benchmarks.reproduce.report import page, scores, spread, verdict
-from benchmarks.reproduce.runs import MAIN, Run, execute, plan
+from benchmarks.reproduce.report import page, scores, select, spread, verdict, with_either
+from benchmarks.reproduce.runs import MAIN, Run, execute, plan, processor_seconds
 from benchmarks.reproduce.search import search
-from benchmarks.reproduce.settings import DATA, NODES
+from benchmarks.reproduce.settings import DATA, NODES, SOFT
 from tensus_tn import Dag, DagTensor
 from tensus_tn.data import planted
 from tensus_tn.nn import MetaGraph
@@ -86,16 +86,38 @@ def test_a_run_that_is_there_is_not_run_again(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1  # nothing is left of a run that failed
 
 
-def result(data, method, seed, test):
+@pytest.mark.parametrize(("method", "rank"), [("soft", 2), ("soft-cp", 3), ("soft-rank1", 1)])
+def test_soft_models_have_the_settings_for_them_and_cp_equal_parameters(method, rank, monkeypatch):
+    changes = {"topology": "complete", "steps": 4, "core_lr": 0.3, "epochs": 3}
+    monkeypatch.setitem(SOFT, "planted", changes)
+    task = make_task(planted(num_nodes=50), "row")
+    outcome = METHODS[method]("planted", task, 0)
+    assert outcome["settings"]["core_lr"] == 0.3
+    assert outcome["settings"]["rank"] == rank
+    assert len(outcome["curve"]) == 3
+
+
+def result(data, method, seed, test, criterion=0.1):
     return {
         "data": data, "method": method, "seed": seed, "val": test + 1, "test": test,
-        "train_seconds": 2.0, "search_seconds": 1.0, "criterion": 0.1, "curve": [test],
+        "train_seconds": 2.0, "search_seconds": 1.0, "criterion": criterion, "curve": [test],
         "search": [[0.5, 0.4]], "core_parameters": 10, "meta_graphs": [],
     }  # fmt: skip
 
 
+def test_validation_chooses_between_soft_and_searched_for_every_seed():
+    results = [result("acm", "tensus", s, 90.0 + s, criterion=0.2) for s in range(3)]
+    results += [result("acm", "soft", 0, 99.0, 0.3), result("acm", "soft", 2, 80.0, 0.1)]
+    rows = select(with_either(results), "acm", "tensus-either")
+    assert [(r["seed"], r["test"], r["chosen"]) for r in rows] == [
+        (0, 90.0, "tensus"),  # though the soft one is better on test data
+        (2, 80.0, "soft"),
+    ]  # seed 1 has no soft model
+    assert [processor_seconds(r) for r in rows] == [6.0, 6.0]
+
+
 def test_tables_and_verdict_tell_losses():
-    results = [result("acm", "tensus", s, 90.0 + s) for s in range(2)]
+    results = [result("acm", "tensus-either", s, 90.0 + s) for s in range(2)]
     results += [result("acm", "diffmg", s, 92.0 + 2 * s) for s in range(2)]
     assert spread([90.0, 91.0]) == f"90.50 ± {math.sqrt(0.5):.2f} (2)"
     text = "\n".join(scores(results, NODES))

@@ -22,6 +22,7 @@ from benchmarks.reproduce.settings import (
     PAIR_PATIENCE,
     PEER_GRID,
     PUBLISHED,
+    SOFT,
     TUNED,
 )
 from tensus_tn import Dag, DagTensor
@@ -42,6 +43,9 @@ from tensus_tn.tasks import (
 Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]
 
+_RECORDED = (
+    "lr", "weight_decay", "dropout", "norm", "input_activation", "rank", "updates", "core_lr",
+)  # fmt: skip
 _PUBLISHED_LINKS = [(k, k + 1) for k in range(4)] + [
     (j, k) for k in range(2, 5) for j in range(k - 1)
 ]
@@ -49,11 +53,7 @@ _PUBLISHED_LINKS = [(k, k + 1) for k in range(4)] + [
 
 def searched(data: str, task: Task, seed: int, *, rank: int, ties: str) -> Outcome:
     """Draw meta-graphs from the tensor, refit it to the best by validation; train the finalists."""
-    config = _config(data, seed, rank=rank, ties=ties)
-    if ties == "global":  # as many core parameters as TENSUS of this rank
-        config = config.with_values(
-            {"rank": equal_rank(config.with_values({"ties": "node"}), task)}
-        )
+    config = _equal_parameters(_config(data, seed, rank=rank, ties=ties), task)
     budget, start = BUDGET[data], time.process_time()
     tensors = _tensors(config, task)
     score = make_score(config, task, budget.epochs)
@@ -96,10 +96,13 @@ def published(data: str, task: Task, seed: int, *, tuned: bool) -> Outcome:
 
 
 def soft(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
-    """All relations weighted, cores and network trained together."""
-    config = _config(data, seed, tuned=False, **changes)
+    """All relations weighted, cores trained with the network as in the paper, nothing derived."""
+    config = _config(data, seed, tuned=False, **{**SOFT[data], **changes})
+    config = _equal_parameters(config, task)
     torch.manual_seed(seed)
-    return _trained(build_model(config, task.spec), task, config)
+    model = build_model(config, task.spec)
+    cores = sum(core.numel() for core in model.arch_parameters())
+    return _trained(model, task, config) | {"core_parameters": cores}
 
 
 def gtn(data: str, task: Task, seed: int) -> Outcome:
@@ -129,6 +132,8 @@ METHODS: dict[str, Method] = {
     "rank1": partial(searched, rank=1, ties="node"),
     "gtn": gtn,
     "soft": partial(soft, rank=2),
+    "soft-cp": partial(soft, rank=2, ties="global"),
+    "soft-rank1": partial(soft, rank=1),
     **{name: partial(peer, name=name) for name in PEERS},
     **{f"tensus-d{d}": partial(searched, rank=d, ties="node") for d in (3, 4, 5)},
 }
@@ -139,6 +144,13 @@ def _config(data: str, seed: int, *, tuned: bool = True, **changes: Any) -> Conf
     if data not in NODES:
         values["patience"] = PAIR_PATIENCE
     return Config(data=data, seed=seed, progress=False).with_values(values)
+
+
+def _equal_parameters(config: Config, task: Task) -> Config:
+    """CP with the rank that gives it about as many core parameters as TENSUS; all else unchanged."""
+    if config.ties == "node":
+        return config
+    return config.with_values({"rank": equal_rank(config.with_values({"ties": "node"}), task)})
 
 
 def _tensors(config: Config, task: Task) -> list[DagTensor]:
@@ -165,10 +177,7 @@ def _trained(model: nn.Module, task: Task, config: Config, *chosen: Any) -> Outc
         "curve": [round(100 * record[f"val_{task.metric}"], 2) for record in result.history],
         "meta_graphs": result.meta_graphs,
         "train_seconds": time.process_time() - start,
-        "settings": {
-            key: result.config[key]
-            for key in ("lr", "weight_decay", "dropout", "norm", "input_activation", "rank")
-        },
+        "settings": {key: result.config[key] for key in _RECORDED},
     }
 
 

@@ -40,12 +40,12 @@ def plan(seeds: int) -> Iterator[Run]:
         (MAIN, DATA, seeds),
         (("diffmg-restarts",), DATA, seeds),
         (("published-tuned",), tuple(name for name in DATA if TUNED[name]), seeds),
-        (("gtn", "soft"), NODES, seeds),
+        (("soft", "soft-cp", "soft-rank1", "gtn"), DATA, seeds),
         (tuple(PEERS), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, NODES, seeds),
         (("tensus", "rank1"), (PARTIAL,), 1),
-        (("gtn", "gcn", "gat", "rgcn", "hgt"), PAIRS, min(seeds, 2)),
+        (("gcn", "gat", "rgcn", "hgt"), PAIRS, min(seeds, 2)),
     ):
         for seed in range(count):
             for name in data:
