@@ -59,7 +59,8 @@ def main() -> None:
                 save(run_case(problem, chosen, steps=steps, seconds=options.seconds, save=save))
     for name in options.sweeps:
         for key, case in _sweep(name, options.seconds):
-            stored["sweeps"].setdefault(name, {})[key] = case
+            cases = {**stored["sweeps"].get(name, {}), key: case}
+            stored["sweeps"][name] = dict(sorted(cases.items(), key=_graph_and_value))
             _write(options.output, stored)
     print(report.table(stored))
     if options.page:
@@ -79,6 +80,11 @@ def _sweep(name: str, seconds: float):
             sizes = {name: value} if name in ("rank", "features") else {}
             yield f"{graph}/{value}", run_case(problem, peers, seconds=seconds, **sizes)
             torch.set_num_threads(threads)
+
+
+def _graph_and_value(item: tuple[str, dict]) -> tuple[str, float]:
+    graph, value = item[0].split("/")
+    return graph, float(value)
 
 
 def _write(path: Path, stored: dict) -> None:

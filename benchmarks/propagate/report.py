@@ -15,8 +15,10 @@ def table(stored: dict[str, Any]) -> str:
         parts += [f"## {key}", _size(case), peers_table(case["peers"])]
     for name, cases in stored["sweeps"].items():
         parts += [f"## By {name}", sweep_table(name, cases)]
-    if stored["absent"]:
-        parts.append(f"Not installed, so not measured: {', '.join(stored['absent'])}.")
+    rows = [row for case in stored["cases"].values() for row in case["peers"].values()]
+    measured = {row["library"] for row in rows}  # maybe by another run, in another environment
+    if absent := [library for library in stored["absent"] if library not in measured]:
+        parts.append(f"Not installed, so not measured: {', '.join(absent)}.")
     return "\n\n".join(parts)
 
 
