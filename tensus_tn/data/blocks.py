@@ -1,4 +1,4 @@
-"""Arrays over all nodes, cut into the blocks of consecutive ids that are the node types."""
+"""Arrays from files: checked ids, and arrays over all nodes cut into the blocks that are the types."""
 
 from __future__ import annotations
 
@@ -8,12 +8,30 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tensus_tn._convert import type_slices
 
 #: Features with fewer non-zeros than this are kept sparse: then their projection is faster.
 SPARSE_BELOW = 1 / 32
+
+#: Ids number the nodes, and no RelationGraph holds so many: its edges are sorted by 64-bit keys.
+LARGEST_ID = 2**31 - 1
+
+Ids = NDArray[np.int64]
+
+
+def whole_numbers(what: str, numbers: Any) -> Ids:
+    """Ids or classes from a file as integers; a fraction, a NaN or an absurd size is refused."""
+    array = np.asarray(numbers)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{what}: expected whole numbers, got {array.dtype}")
+    fits = (array >= -LARGEST_ID) & (array <= LARGEST_ID) & (array == np.floor(array))
+    if not fits.all():
+        wrong = array[~fits][0]
+        raise ValueError(f"{what}: expected whole numbers of at most {LARGEST_ID}, got {wrong}")
+    return array.astype(np.int64)
 
 
 def block_counts(node_type: Any, names: Sequence[str]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tensus_tn._convert import require_ids, type_slices
 from tensus_tn.data import sources
-from tensus_tn.data.blocks import block_counts, split_features
+from tensus_tn.data.blocks import block_counts, split_features, whole_numbers
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, NodePairs, Relation
 from tensus_tn.data.pickles import load_arrays
 from tensus_tn.data.recommendation import reverse_name
@@ -71,8 +71,7 @@ def load_gtn(
     if node_types == "diffmg" and known is not None:
         counts = _read_counts(types, list(known.node_counts))
     features = split_features(load_arrays(sources.find(path / "node_features.pkl")), counts)
-    splits = [np.asarray(part) for part in load_arrays(sources.find(path / "labels.pkl"))]
-    target = _labels(splits, true_counts, num_nodes)
+    target = _labels(sources.find(path / "labels.pkl"), true_counts, num_nodes)
     return Dataset(name, counts, relations, target, features)
 
 
@@ -113,7 +112,8 @@ def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
         with np.load(sources.find(path / file), allow_pickle=False) as arrays:
             if not set(SPLITS) <= set(arrays):
                 raise ValueError(f"{path / file}: expected {SPLITS}, got {list(arrays)}")
-            pairs.append({s: torch.from_numpy(arrays[s].astype(np.int64)) for s in SPLITS})
+            ids = {s: whole_numbers(f"{path / file}: {s}", arrays[s]) for s in SPLITS}
+            pairs.append({s: torch.from_numpy(part) for s, part in ids.items()})
     user, item = (_type_of(int(node), counts) for node in pairs[0]["train"][0])
     target = NodePairs(user, item, positive=pairs[0], negative=pairs[1])
     relations = _relations(both, counts)
@@ -152,18 +152,23 @@ def _relations(matrices: Mapping[str, Any], counts: Mapping[str, int]) -> dict[s
     return relations
 
 
-def _labels(splits: list[Any], counts: Mapping[str, int], num_nodes: int) -> NodeLabels:
-    """Three arrays (n, 2) of a node and its class."""
+def _labels(file: Path, counts: Mapping[str, int], num_nodes: int) -> NodeLabels:
+    """From three arrays (n, 2) of a node and its class."""
+    splits = load_arrays(file)
+    splits = splits if isinstance(splits, (list, tuple, np.ndarray)) else []
+    if len(splits) != len(SPLITS):
+        raise ValueError(f"{file}: expected a list of {SPLITS}, got {len(splits)} arrays")
     labels = torch.full((num_nodes,), -1)
     nodes: list[Tensor] = []
-    for split, part in zip(SPLITS, splits, strict=True):
+    for split, part in zip(SPLITS, map(np.asarray, splits), strict=True):
         if part.ndim != 2 or part.shape[1] != 2:
             raise ValueError(
                 f"{split} labels: expected (n, 2), a node and a class, got {part.shape}"
             )
-        nodes.append(torch.from_numpy(part[:, 0].astype(np.int64)))
-        require_ids(f"{split} labels: node", nodes[-1], num_nodes)
-        labels[nodes[-1]] = torch.from_numpy(part[:, 1].astype(np.int64))
+        node, label = torch.from_numpy(whole_numbers(f"{split} labels", part)).T
+        require_ids(f"{split} labels: node", node, num_nodes)
+        labels[node] = label
+        nodes.append(node)
     kind = _type_of(int(nodes[0][0]), counts)
     classes = int(labels.max()) + 1
     return NodeLabels(kind, labels, dict(zip(SPLITS, nodes, strict=True)), classes)

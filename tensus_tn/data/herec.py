@@ -6,10 +6,15 @@ import os
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensus_tn.data import sources
+from tensus_tn.data.blocks import Ids, whole_numbers
 from tensus_tn.data.dataset import Dataset
-from tensus_tn.data.recommendation import Bipartite, Ids, assemble, split_pairs
+from tensus_tn.data.recommendation import Bipartite, assemble, split_pairs
+
+#: Two ids and, where there is one, a rating: floats, which hold every id that is admitted exactly.
+Table = NDArray[np.float64]
 
 
 def load_herec(
@@ -58,7 +63,7 @@ def load_herec(
     counts: dict[str, int] = {}
     for stem in [ratings, *(other for other in names if other != ratings)]:
         first, second = stem.split("_")
-        relations[names[stem]] = Bipartite(first, second, columns[stem][:, :2] - 1)
+        relations[names[stem]] = Bipartite(first, second, _from_zero(columns[stem]))
         for kind, largest in zip((first, second), columns[stem].max(axis=0), strict=False):
             counts[kind] = max(counts.get(kind, 0), int(largest))
     if known is not None:
@@ -69,7 +74,7 @@ def load_herec(
     return assemble(name, counts, relations, names[ratings], pairs)
 
 
-def _read(file: Path) -> Ids:
+def _read(file: Path) -> Table:
     """Two ids, and a rating where there is one, from every line."""
     try:
         table = np.loadtxt(file, dtype=np.float64, ndmin=2)
@@ -77,16 +82,23 @@ def _read(file: Path) -> Ids:
         raise ValueError(f"{file}: expected lines of numbers, {error}") from error
     if table.size == 0 or table.shape[1] < 2:
         raise ValueError(f"{file}: expected lines with two ids or more, got shape {table.shape}")
-    numbers = table[:, :3].astype(np.int64)
-    if numbers[:, :2].min() < 1:
-        raise ValueError(f"{file}: ids count from 1, got {numbers[:, :2].min()}")
-    return numbers
+    ids = whole_numbers(f"{file}: ids", table[:, :2])
+    if ids.min() < 1:
+        raise ValueError(f"{file}: ids count from 1, got {ids.min()}")
+    return table[:, :3]
 
 
-def _sorted_ratings(table: Ids, by_id: bool) -> tuple[Ids, Ids]:
+def _from_zero(table: Table) -> Ids:
+    """The pairs of a table, counted from 0."""
+    return table[:, :2].astype(np.int64) - 1
+
+
+def _sorted_ratings(table: Table, by_id: bool) -> tuple[Ids, Table]:
     """Pairs that count from 0 and their ratings; in DiffMG's order, by ids for some data sets."""
     if table.shape[1] < 3:
         raise ValueError("the file of ratings has no third column")
+    if np.isnan(table[:, 2]).any():
+        raise ValueError("the file of ratings has NaN among its ratings")
     _, first = np.unique(table[:, :2], axis=0, return_index=True)
     table = table[first if by_id else np.sort(first)]
-    return table[:, :2] - 1, table[:, 2]
+    return _from_zero(table), table[:, 2]

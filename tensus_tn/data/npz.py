@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from tensus_tn.data import sources
-from tensus_tn.data.blocks import block_counts, split_features
+from tensus_tn.data.blocks import Ids, block_counts, split_features, whole_numbers
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
 from tensus_tn.data.folders import NodeTypes, check_node_types
 from tensus_tn.data.recommendation import Bipartite, Pairs, assemble, split_pairs
@@ -56,12 +56,12 @@ def _classification(name: str, arrays: Mapping[str, Any], node_types: NodeTypes)
     counts = dict(zip(kinds, np.diff(offsets).tolist(), strict=True))
     relations = {}
     for key in arrays["relation_names"].tolist():
-        row, col = arrays[f"rel_{key}_src"], arrays[f"rel_{key}_dst"]
+        row, col = _ids(arrays, f"rel_{key}_src"), _ids(arrays, f"rel_{key}_dst")
         source, destination = (kinds[arrays["node_type"][ids[0]]] for ids in (col, row))
-        edges = torch.from_numpy(np.stack([col, row])).long()
+        edges = torch.from_numpy(np.stack([col, row]))
         relations[key] = Relation(source, destination, edges)
-    labels = torch.from_numpy(arrays["labels"]).long()
-    nodes = {split: torch.from_numpy(arrays[f"{split}_idx"]).long() for split in SPLITS}
+    labels = torch.from_numpy(_ids(arrays, "labels"))
+    nodes = {split: torch.from_numpy(_ids(arrays, f"{split}_idx")) for split in SPLITS}
     kind = kinds[arrays["node_type"][int(nodes["train"][0])]]
     target = NodeLabels(kind, labels, nodes, int(arrays["num_classes"]))
     if node_types == "diffmg":
@@ -78,16 +78,20 @@ def _recommendation(name: str, arrays: Mapping[str, Any]) -> Dataset:
     for key, (first, second) in zip(
         arrays["relation_names"].tolist(), arrays["relation_types"].tolist(), strict=True
     ):
-        edges = np.stack([arrays[f"rel_{key}_src"], arrays[f"rel_{key}_dst"]], axis=1)
-        relations[key] = Bipartite(first, second, edges.astype(np.int64))
+        edges = np.stack([_ids(arrays, f"rel_{key}_src"), _ids(arrays, f"rel_{key}_dst")], axis=1)
+        relations[key] = Bipartite(first, second, edges)
     ratings = next(iter(relations))
     if "diffmg_keep_pairs" in arrays:
         positive, negative = (
-            {split: arrays[f"diffmg_{side}_{split}"].astype(np.int64) for split in SPLITS}
+            {split: _ids(arrays, f"diffmg_{side}_{split}") for split in SPLITS}
             for side in ("pos", "neg")
         )
-        pairs = Pairs(arrays["diffmg_keep_pairs"].astype(np.int64), positive, negative)
+        pairs = Pairs(_ids(arrays, "diffmg_keep_pairs"), positive, negative)
     else:
         liked = arrays[f"positive_{ratings}"].astype(bool)
         pairs = split_pairs(relations[ratings].pairs, liked, sources.KNOWN["douban"].seeds)
     return assemble(name, counts, relations, ratings, pairs)
+
+
+def _ids(arrays: Mapping[str, Any], key: str) -> Ids:
+    return whole_numbers(key, arrays[key])

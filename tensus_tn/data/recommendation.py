@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from tensus_tn._convert import type_slices
+from tensus_tn.data.blocks import Ids
 from tensus_tn.data.dataset import SPLITS, Dataset, NodePairs, Relation, Split
-
-Ids = NDArray[np.int64]
 
 
 class Bipartite(NamedTuple):

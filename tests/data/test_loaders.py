@@ -106,6 +106,16 @@ def test_bad_folders_are_refused(tmp_path):
     write_pickle(folder / "labels.pkl", labels)
     with pytest.raises(ValueError, match="test labels: node 8 is out of range"):
         load(folder)
+    write_pickle(folder / "labels.pkl", [[[0.7, 1]], [[1, 0]], [[2, 1]]])
+    with pytest.raises(ValueError, match=r"train labels: expected whole numbers .* got 0\.7"):
+        load(folder)
+    write_pickle(folder / "labels.pkl", [[["a", "b"]], [[1, 0]], [[2, 1]]])
+    with pytest.raises(TypeError, match="train labels: expected whole numbers, got <U1"):
+        load(folder)
+    for wrong in (labels[:2], {"train": labels[0]}):
+        write_pickle(folder / "labels.pkl", wrong)
+        with pytest.raises(ValueError, match=r"labels\.pkl: expected a list of .*'test'"):
+            load(folder)
     write_pickle(folder / "labels.pkl", [[[0, 1]], [], [[2, 1]]])
     with pytest.raises(ValueError, match="val labels"):
         load(folder)
@@ -120,6 +130,10 @@ def test_bad_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="square"):
         load(folder)
     folder = write_diffmg(tmp_path / "rec")
+    halves = {s: np.array([[0.5, 4]]) for s in ("train", "val", "test")}
+    np.savez(folder / "neg_pairs_offset.npz", **halves)
+    with pytest.raises(ValueError, match=r"neg_pairs_offset.npz: train: .* got 0\.5"):
+        load(folder)
     np.savez(folder / "pos_pairs_offset.npz", train=np.array([[0, 4]]))
     with pytest.raises(ValueError, match="pos_pairs_offset"):
         load(folder)
@@ -215,6 +229,37 @@ def test_bad_herec_files_are_refused(tmp_path):
         load_herec(folder, ratings="user_item")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1.5\t1", r"item_brand\.dat: ids: expected whole numbers .* got 1\.5"),
+        ("1\tnan", "ids: expected whole numbers .* got nan"),
+        ("inf\t1", "ids: expected whole numbers .* got inf"),
+        ("9999999999\t1", "at most 2147483647, got 9999999999"),
+    ],
+)
+def test_ids_that_number_no_node_are_refused(tmp_path, line, message):
+    folder = write_herec(tmp_path, ratings())
+    (folder / "item_brand.dat").write_text(f"1\t1\n{line}\n")
+    with pytest.raises(ValueError, match=message):
+        load_herec(folder, ratings="user_item")
+
+
+def test_ratings_may_have_fractions(tmp_path):
+    folder, table = write_herec(tmp_path, ratings()), ratings()
+    whole = load_herec(folder, ratings="user_item")
+    halves = table + np.array([0, 0, -0.5])  # 3.5 is positive, as 4 was
+    np.savetxt(folder / "user_item.dat", halves, fmt="%g", delimiter="\t")
+    half = load_herec(folder, ratings="user_item")
+    for split, pairs in whole.target.positive.items():
+        assert (pairs == half.target.positive[split]).all()
+        assert (whole.target.negative[split] == half.target.negative[split]).all()
+    halves[0, 2] = np.nan
+    np.savetxt(folder / "user_item.dat", halves, fmt="%g", delimiter="\t")
+    with pytest.raises(ValueError, match="NaN among its ratings"):
+        load_herec(folder, ratings="user_item")
+
+
 def gtn_arrays():
     arrays = {
         "node_type_names": np.array(["author", "paper", "conference"]),
@@ -259,6 +304,14 @@ def test_damaged_npz_are_refused(tmp_path, damage):
         path.write_bytes(damage)
     with pytest.raises(ValueError, match=r"file\.npz is not a data set"):
         load(path)
+
+
+def test_ids_of_npz_are_whole_numbers(tmp_path):
+    path, arrays = tmp_path / "file.npz", gtn_arrays()
+    for key in ("rel_PA_src", "labels", "val_idx"):
+        np.savez(path, **{**arrays, key: arrays[key] + 0.5})
+        with pytest.raises(ValueError, match=f"{key}: expected whole numbers"):
+            load(path)
 
 
 def test_known_files_are_verified(tmp_path):
