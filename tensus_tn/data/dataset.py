@@ -100,6 +100,8 @@ class Dataset:
         features: Finite features (n, F) of the types that have some, dense or sparse; the nodes of
             other types are told apart by their ids.
         symmetric: Relations that are normalised on both sides under `"diffmg"`.
+        mistyped: The ids of a relation may contradict its types. So they do in one published
+            protocol, DiffMG's on DBLP (`node_types="diffmg"`); elsewhere that is a mistake.
 
     Example:
         >>> from tensus_tn.data import planted
@@ -117,16 +119,13 @@ class Dataset:
     target: NodeLabels | NodePairs
     features: Mapping[str, Tensor] = field(default_factory=dict)
     symmetric: frozenset[str] = frozenset()
+    mistyped: bool = False
 
     def __post_init__(self) -> None:
         if not self.relations:
             raise ValueError(f"data set {self.name!r} has no relations")
         for name, relation in self.relations.items():
-            if relation.edges.ndim != 2 or len(relation.edges) != 2:
-                shape = tuple(relation.edges.shape)
-                raise ValueError(f"relation {name!r}: expected edges (2, E), got {shape}")
-            require_ids(f"relation {name!r}: node", relation.edges, self.num_nodes)
-            self._check_kinds(f"relation {name!r}", relation.source, relation.destination)
+            self._check_relation(f"relation {name!r}", relation)
         for name in self.symmetric:
             if name not in self.relations:
                 raise ValueError(f"no relation {name!r} among {list(self.relations)}")
@@ -151,6 +150,16 @@ class Dataset:
             value = MappingProxyType(dict(getattr(self, attribute)))
             object.__setattr__(self, attribute, value)
 
+    def _check_relation(self, what: str, relation: Relation) -> None:
+        source, destination, edges = relation
+        if edges.ndim != 2 or len(edges) != 2:
+            raise ValueError(f"{what}: expected edges (2, E), got {tuple(edges.shape)}")
+        self._check_kinds(what, source, destination)
+        require_ids(f"{what}: node", edges, self.num_nodes)
+        if not self.mistyped:
+            self._check_nodes(f"{what}: sending nodes", edges[0], source)
+            self._check_nodes(f"{what}: receiving nodes", edges[1], destination)
+
     def _check_kinds(self, what: str, *kinds: str) -> None:
         for kind in kinds:
             if kind not in self.node_counts:
@@ -161,7 +170,7 @@ class Dataset:
         self._check_kinds(what, kind)
         require_ids(what, ids, self.num_nodes)
         of_kind = self.slices[kind]
-        if int(ids.min()) < of_kind.start or int(ids.max()) >= of_kind.stop:
+        if ids.numel() and (int(ids.min()) < of_kind.start or int(ids.max()) >= of_kind.stop):
             raise ValueError(
                 f"{what}: expected ids of {kind!r}, {of_kind.start} to {of_kind.stop - 1}, got "
                 f"{int(ids.min())} to {int(ids.max())}"
@@ -236,6 +245,8 @@ class Dataset:
         """
         from torch_geometric.data import HeteroData
 
+        if self.mistyped:
+            raise ValueError(f"relations of {self.name!r} contradict its node types: no local ids")
         data, slices = HeteroData(), self.slices
         for kind, ids in slices.items():
             data[kind].num_nodes = self.node_counts[kind]
@@ -249,10 +260,8 @@ class Dataset:
                     mask[nodes] = True
                     data[kind][f"{split}_mask"] = mask[ids]
         for name, (source, destination, edges) in self.relations.items():
-            local = edges - torch.tensor([[slices[source].start], [slices[destination].start]])
-            for row, kind in zip(local, (source, destination), strict=True):
-                require_ids(f"relation {name!r}: {kind} node", row, self.node_counts[kind])
-            data[source, name, destination].edge_index = local
+            start = torch.tensor([[slices[source].start], [slices[destination].start]])
+            data[source, name, destination].edge_index = edges - start
         return data
 
     def __repr__(self) -> str:

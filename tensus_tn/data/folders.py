@@ -72,7 +72,8 @@ def load_gtn(
         counts = _read_counts(types, list(known.node_counts))
     features = split_features(load_arrays(sources.find(path / "node_features.pkl")), counts)
     target = _labels(sources.find(path / "labels.pkl"), true_counts, num_nodes)
-    return Dataset(name, counts, relations, target, features)
+    mistyped = counts != true_counts
+    return Dataset(name, counts, relations, target, features, mistyped=mistyped)
 
 
 def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:

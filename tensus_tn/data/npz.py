@@ -53,7 +53,7 @@ def load_npz(
 def _classification(name: str, arrays: Mapping[str, Any], node_types: NodeTypes) -> Dataset:
     kinds = arrays["node_type_names"].tolist()
     offsets = arrays["type_offsets"]
-    counts = dict(zip(kinds, np.diff(offsets).tolist(), strict=True))
+    true_counts = dict(zip(kinds, np.diff(offsets).tolist(), strict=True))
     relations = {}
     for key in arrays["relation_names"].tolist():
         row, col = _ids(arrays, f"rel_{key}_src"), _ids(arrays, f"rel_{key}_dst")
@@ -64,11 +64,13 @@ def _classification(name: str, arrays: Mapping[str, Any], node_types: NodeTypes)
     nodes = {split: torch.from_numpy(_ids(arrays, f"{split}_idx")) for split in SPLITS}
     kind = kinds[arrays["node_type"][int(nodes["train"][0])]]
     target = NodeLabels(kind, labels, nodes, int(arrays["num_classes"]))
+    counts = true_counts
     if node_types == "diffmg":
         counts = block_counts(arrays["diffmg_node_type"], kinds)
     parts = (arrays["feat_data"], arrays["feat_indices"], arrays["feat_indptr"])
-    features = sp.csr_array(parts, shape=tuple(arrays["feat_shape"]))
-    return Dataset(name, counts, relations, target, split_features(features, counts))
+    features = split_features(sp.csr_array(parts, shape=tuple(arrays["feat_shape"])), counts)
+    mistyped = counts != true_counts
+    return Dataset(name, counts, relations, target, features, mistyped=mistyped)
 
 
 def _recommendation(name: str, arrays: Mapping[str, Any]) -> Dataset:

@@ -81,6 +81,11 @@ def test_types_without_features_are_told_apart_by_their_ids():
         ({"features": {"a": torch.eye(2)}}, "expected a row for each of 3"),
         ({"features": {"c": torch.eye(2)}}, "features: 'c' is not among"),
         ({"relations": {"AC": Relation("a", "c", EDGES)}}, "relation 'AC': 'c' is not among"),
+        (
+            {"relations": {"AB": Relation("a", "b", EDGES.flip(0))}},
+            "'AB': sending nodes: expected ids of 'a', 0 to 2, got 3 to 3",
+        ),
+        ({"relations": {"AA": Relation("a", "a", EDGES)}}, "'AA': receiving nodes: .* got 3 to 3"),
         ({"target": replace(LABELS, kind="c")}, "train node: 'c' is not among"),
         ({"target": replace(LABELS, kind="b")}, "expected ids of 'b', 3 to 3, got 0 to 0"),
         ({"target": replace(LABELS, labels=LABELS.labels[:3])}, "each of 4 nodes"),
@@ -89,6 +94,22 @@ def test_types_without_features_are_told_apart_by_their_ids():
 def test_bad_data_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         dataset(**changes)
+
+
+def test_a_relation_may_be_empty():
+    nothing = Relation("a", "b", torch.zeros(2, 0, dtype=torch.long))
+    assert (dense(dataset(relations={"AB": nothing}), "none")["AB"] == 0).all()
+
+
+def test_only_mistyped_data_may_contradict_their_types():
+    backwards = {"AB": Relation("a", "b", EDGES.flip(0))}
+    data = dataset(relations=backwards, mistyped=True)
+    assert (dense(data, "none")["AB"].sum(1) == [1, 1, 1, 0]).all()
+    with pytest.raises(ValueError, match="node 4 is out of range"):
+        dataset(relations={"AB": Relation("a", "b", EDGES + 2)}, mistyped=True)
+    pytest.importorskip("torch_geometric")
+    with pytest.raises(ValueError, match="'small' contradict its node types"):
+        data.to_hetero_data()
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_known_gtn_data_get_names_and_both_variants_of_types(tmp_path, monkeypat
     wrong = load(folder, node_types="diffmg")
     assert list(wrong.node_counts.values()) == [4, 3, 1]
     assert wrong.metadata == data.metadata
+    assert (data.mistyped, wrong.mistyped) == (False, True)
     assert wrong.features["author"].tolist() == FEATURES[:4].tolist()
 
 
@@ -292,6 +293,15 @@ def test_npz_of_node_classification(tmp_path):
     assert data.target.kind == "author"
     wrong = load_npz(tmp_path / "my_graph.npz", node_types="diffmg")
     assert wrong.node_counts == {"author": 4, "paper": 3, "conference": 1}
+    assert (data.mistyped, wrong.mistyped) == (False, True)
+
+
+def test_a_relation_of_an_npz_must_keep_to_its_types(tmp_path):
+    arrays = gtn_arrays()
+    arrays["rel_PA_dst"] = arrays["rel_PA_dst"] + [0, 0, 0, 0, 5]  # a conference among the authors
+    np.savez(tmp_path / "file.npz", **arrays)
+    with pytest.raises(ValueError, match="'PA': sending nodes: expected ids of 'author'"):
+        load(tmp_path / "file.npz")
 
 
 @pytest.mark.parametrize("damage", [None, b"PK\x03\x04 nothing", b"", b"text", b"\x93NUMPY"])
@@ -347,6 +357,13 @@ def test_the_real_files_have_the_counts_of_the_paper():
         assert data.node_counts == sources.KNOWN[data.name].node_counts
         known = sources.KNOWN[data.name].relations
         assert data.metadata == {name: ends[::-1] for name, ends in known.items()}
+
+
+def test_of_the_real_files_only_dblp_has_wrong_types_in_diffmg():
+    for file in ("gtn_dblp.npz", "gtn_acm.npz", "gtn_imdb.npz"):
+        data, theirs = load(real(file)), load(real(file), node_types="diffmg")
+        assert not data.mistyped
+        assert theirs.mistyped == (data.name == "dblp")
 
 
 def test_relations_of_the_real_recommendation_data_are_in_diffmgs_order():
