@@ -227,7 +227,8 @@ class Dataset:
         )
 
     def _unique(self, edges: Tensor) -> Tensor:
-        code = (edges[0] * self.num_nodes + edges[1]).unique()
+        row, col = edges.long()  # narrower integers would overflow
+        code = (row * self.num_nodes + col).unique()
         return torch.stack([code // self.num_nodes, code % self.num_nodes])
 
     def inputs(self) -> dict[str, Tensor]:

@@ -96,6 +96,17 @@ def test_bad_data_are_refused(changes, message):
         dataset(**changes)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_narrow_ids_do_not_overflow(dtype):
+    data = planted(num_nodes=80)  # 240 nodes: edges number up to 240 ** 2
+    narrow = {
+        name: relation._replace(edges=relation.edges.to(dtype))
+        for name, relation in data.relations.items()
+    }
+    for name, expected in dense(data, "none").items():
+        assert (dense(replace(data, relations=narrow), "none")[name] == expected).all()
+
+
 def test_a_relation_may_be_empty():
     nothing = Relation("a", "b", torch.zeros(2, 0, dtype=torch.long))
     assert (dense(dataset(relations={"AB": nothing}), "none")["AB"] == 0).all()
