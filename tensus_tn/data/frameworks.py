@@ -15,13 +15,22 @@ from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation, Split
 def from_hetero_data(data: Any, target: str, *, name: str = "hetero_data") -> Dataset:
     """Node classification on a PyG `HeteroData`: `x` of every type, `y` and masks of the target type.
 
+    A data set's relations are 0/1, so an `edge_weight` other than 1 is refused: delete it, or build
+    the graph yourself by `RelationGraph.from_hetero_data`, which uses it. `edge_attr` is not read.
+
     Example:
         >>> from tensus_tn.data import from_hetero_data, planted
         >>> data = planted(num_nodes=50).to_hetero_data()
         >>> from_hetero_data(data, "t").target
         NodeLabels(t, 2 classes, train 25, val 12, test 13)
     """
-    index, counts, _ = hetero_data_parts(data)
+    index, counts, weights = hetero_data_parts(data)
+    for kind, weight in weights.items():
+        if not bool((weight == 1).all()):
+            raise ValueError(
+                f"edge type {kind!r} has an edge_weight, but a data set's relations are 0/1: delete "
+                "it, or use RelationGraph.from_hetero_data"
+            )
     features = {kind: data[kind].x for kind in counts if "x" in data[kind]}
     for key in ("y", *(f"{split}_mask" for split in SPLITS)):
         if target not in counts or key not in data[target]:
@@ -36,7 +45,7 @@ def from_dgl(
     """Node classification on a DGL graph: node data `feature` of every type, `label` and masks.
 
     The masks of the target type are called `train_mask`, `val_mask` and `test_mask`, as in DGL's
-    own data sets.
+    own data sets. Edge data are not read: a data set's relations are 0/1.
     """
     index, counts = dgl_parts(graph)
     node_data = {kind: graph.nodes[kind].data for kind in counts}
@@ -71,7 +80,7 @@ def _dataset(
         source, short, destination = key
         start = torch.tensor([[slices[source].start], [slices[destination].start]])
         full = short if names.count(short) == 1 else "__".join(key)
-        relations[full] = Relation(source, destination, edges.long() + start)
+        relations[full] = Relation(source, destination, edges + start)
     labels = torch.full((sum(counts.values()),), -1)
     labels[slices[target]] = y.long()
     start = slices[target].start

@@ -193,6 +193,28 @@ def test_labels_and_masks_of_another_form_are_refused(key, change, message):
         from_hetero_data(hetero, "t")
 
 
+def test_weights_of_hetero_data_are_not_dropped_silently():
+    pytest.importorskip("torch_geometric")
+    data = planted(num_nodes=8)
+    hetero = data.to_hetero_data()
+    hetero["m", "B", "t"].edge_weight = torch.ones(16)  # say nothing: there is nothing to lose
+    assert_same(data, from_hetero_data(hetero, "t"))
+    hetero["m", "B", "t"].edge_weight[3] = 0.5
+    with pytest.raises(ValueError, match=r"\('m', 'B', 't'\) has an edge_weight, .* 0/1"):
+        from_hetero_data(hetero, "t")
+
+
+def test_ids_of_hetero_data_are_integers():
+    pytest.importorskip("torch_geometric")
+    hetero = planted(num_nodes=8).to_hetero_data()
+    edges = hetero["m", "B", "t"].edge_index
+    hetero["m", "B", "t"].edge_index = edges.int()
+    assert from_hetero_data(hetero, "t").relations["B"].edges.dtype == torch.int64
+    hetero["m", "B", "t"].edge_index = edges + 0.5
+    with pytest.raises(TypeError, match="relation 'B': node: expected integers"):
+        from_hetero_data(hetero, "t")
+
+
 class DglLike:
     """The part of DGL's interface that is used: DGL itself does not import beside this torch."""
 
