@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -128,7 +129,11 @@ def find(path: str | os.PathLike[str]) -> Path:
         return path
     known = next((s for s in KNOWN.values() if s.file == path.name), None)
     if known is None:
-        raise FileNotFoundError(f"there is no {path}; known data sets: {', '.join(KNOWN)}")
+        names = [*KNOWN, "planted"]
+        # Names are also those of presets, so another spelling is not taken for one, but suggested.
+        close = difflib.get_close_matches(path.name.lower(), names, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise FileNotFoundError(f"there is no {path}; known data sets: {', '.join(names)}{hint}")
     raise FileNotFoundError(
         f"there is no {path}. The file comes from {known.origin}. Put it there, or set TENSUS_DATA "
         "to the folder that has it, or give the folder of the original files in its place."

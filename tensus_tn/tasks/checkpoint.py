@@ -23,7 +23,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         >>> path.read_bytes()
         b'all of it'
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -31,6 +31,15 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with its parents, where there is none; say so if a file is in the way."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        file = next(place for place in (path, *path.parents) if os.path.lexists(place))
+        raise NotADirectoryError(f"can't make the folder {path}: {file} is a file") from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -48,11 +57,11 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What `save_checkpoint` wrote; nothing in the file is executed."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no checkpoint {os.fspath(path)}")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises errors of many types for files that are not its own
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{os.fspath(path)} is not a checkpoint: {reason}") from error
+    with open(path, "rb") as file:
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many types, whose messages say little to a user
+            raise ValueError(f"{os.fspath(path)} is not a checkpoint, or is damaged") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of format {FORMAT}")
     return state

@@ -16,7 +16,7 @@ from torch import nn
 
 from tensus_tn.data import load
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
-from tensus_tn.tasks.checkpoint import load_checkpoint, write_atomically, write_json
+from tensus_tn.tasks.checkpoint import load_checkpoint, make_folder, write_atomically, write_json
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.task import Task, make_task
@@ -105,7 +105,7 @@ def fit(
     """
     out = Path(config.out) if config.out else None
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # if that fails, then before any work
+        make_folder(out)  # if that fails, then before any work
     extra: dict[str, Any] = {"spec": dict(task.spec), "chosen": None}
     if chosen is not None:
         extra["chosen"] = [[meta_graph.to_json() for meta_graph in several] for several in chosen]

@@ -339,6 +339,9 @@ def test_missing_files_say_where_to_get_them_and_where_to_put_them(tmp_path, mon
     assert str(tmp_path / "rec_yelp.npz") in str(error.value)
     with pytest.raises(FileNotFoundError, match=r"no such\.npz; known data sets: dblp, acm"):
         load("no such.npz")
+    for name in ("ACM", "Planted", "data/acm"):
+        with pytest.raises(FileNotFoundError, match=rf"no {name};.*douban, planted; did you mean"):
+            load(name)
     with pytest.raises(ValueError, match="holds neither"):
         load(tmp_path)
 

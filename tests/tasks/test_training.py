@@ -445,9 +445,14 @@ class Malicious:
 def test_bad_checkpoints_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         load_checkpoint(tmp_path / "none.pt")
-    (tmp_path / "text.pt").write_text("text")
-    with pytest.raises(ValueError, match="not a checkpoint"):
-        load_checkpoint(tmp_path / "text.pt")
+    save_checkpoint(tmp_path / "whole.pt", {"value": torch.zeros(1000)})
+    whole = (tmp_path / "whole.pt").read_bytes()
+    for damaged in (b"", b"text", b"0", whole[:100], whole[: len(whole) // 2]):
+        (tmp_path / "damaged.pt").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"damaged\.pt is not a checkpoint, or is damaged$"):
+            load_checkpoint(tmp_path / "damaged.pt")
+    with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+        load_checkpoint(tmp_path)
     torch.save({"model": 1}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="not a checkpoint of format"):
         load_checkpoint(tmp_path / "other.pt")
@@ -474,8 +479,11 @@ def test_a_folder_that_can_not_be_made_is_refused_before_any_work(tmp_path, task
             raise AssertionError("the model was called")
 
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        fit(Unused(), task, SMALL.with_values({"out": str(tmp_path / "file" / "runs")}))
+    for out in ("file", "file/runs", "file/runs/mine"):
+        with pytest.raises(
+            NotADirectoryError, match=rf"make the folder .*{out}: .*/file is a file"
+        ):
+            fit(Unused(), task, SMALL.with_values({"out": str(tmp_path / out)}))
 
 
 def test_training_leaves_torchs_settings_as_they_were(task):
