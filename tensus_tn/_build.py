@@ -122,8 +122,15 @@ def _modes(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]
         if mode not in (None, "row", "sym"):
             raise ValueError(f"normalize must be None, 'row' or 'sym', got {mode!r}")
     for edges in relations:
-        if by_name.get(edges.name) and edges.value is not None and bool((edges.value < 0).any()):
+        if not by_name.get(edges.name) or edges.value is None:
+            continue
+        if bool((edges.value < 0).any()):
             raise ValueError(f"relation {edges.name!r} has negative values: it can't be normalised")
+        if not bool(edges.value.sum().isfinite()):  # then rows could be divided by infinity
+            raise ValueError(
+                f"relation {edges.name!r}: the sum of its values overflows, up to "
+                f"{float(edges.value.max())}: it can't be normalised"
+            )
     return [by_name.get(name) for name in names]
 
 

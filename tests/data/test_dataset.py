@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from tensus_tn import RelationGraph
 from tensus_tn.data import (
     Dataset,
     NodeLabels,
@@ -57,6 +58,21 @@ def test_graph_without_self_loops_and_without_normalisation():
     assert (dense(dataset(), "none")["AB"][3] == [1, 1, 1, 0]).all()
     with pytest.raises(ValueError, match="normalisation must be one of"):
         dataset().graph("rows")
+
+
+@pytest.mark.parametrize("mode", ["row", "sym"])
+def test_weights_whose_sum_overflows_are_not_normalised_to_zero(mode):
+    def values(weight, normalize):
+        graph = RelationGraph.from_edge_index(
+            {"R": torch.tensor([[0, 1], [0, 0]])}, 2, normalize=normalize, dtype=torch.float64,
+            edge_weight={"R": torch.full((2,), weight, dtype=torch.float64)},
+        )  # fmt: skip
+        return graph.to_scipy()["R"].data
+
+    with pytest.raises(ValueError, match=r"'R': the sum of its values overflows, up to 1e\+308"):
+        values(1e308, mode)
+    assert np.allclose(values(8e307, "row"), 0.5)
+    assert (values(1e308, None) == 1e308).all()
 
 
 def test_types_without_features_are_told_apart_by_their_ids():
