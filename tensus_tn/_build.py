@@ -67,6 +67,8 @@ def build(
     backward = _segments.transpose(forward, len(names))
     value = _segments.merge_values(value, order, start)
     value, seg_loop = _segments.normalize(forward, backward, value, modes, loop)
+    if any(edges.added for edges in relations):
+        forward = replace(forward, edge_added=_added(relations)[order[start]])
     return assemble(forward, backward, value, seg_loop, loop, names, counts, dtype)
 
 
@@ -147,11 +149,22 @@ def _can_fold(edges: Edges, mode: str | None, num_nodes: int) -> bool:
 
 
 def _with_diagonal(edges: Edges, num_nodes: int) -> Edges:
-    """A + I as ordinary edges."""
+    """A + I as ordinary edges, those of I last."""
     nodes = torch.arange(num_nodes)
     ones = torch.ones(num_nodes, dtype=torch.float64)
     value = None if edges.value is None else torch.cat([edges.value, ones])
-    return Edges(edges.name, torch.cat([edges.row, nodes]), torch.cat([edges.col, nodes]), value)
+    row, col = torch.cat([edges.row, nodes]), torch.cat([edges.col, nodes])
+    return Edges(edges.name, row, col, value, added=num_nodes)
+
+
+def _added(relations: Sequence[Edges]) -> Tensor:
+    """Whether each of all edges is an added self-loop.
+
+    A stable sort keeps it behind an equal edge that was given, so the first of a run of equal edges
+    tells whether one was.
+    """
+    sizes = [(edges.row.numel(), edges.added) for edges in relations]
+    return torch.cat([torch.arange(size) >= size - added for size, added in sizes])
 
 
 def _concatenate(relations: Sequence[Edges]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

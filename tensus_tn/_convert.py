@@ -18,12 +18,16 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Edges(NamedTuple):
-    """The edges of one relation: int64 `row` receives from int64 `col`; None stands for ones."""
+    """The edges of one relation: int64 `row` receives from int64 `col`; None stands for ones.
+
+    The last `added` of them were not given, but are self-loops.
+    """
 
     name: str
     row: Tensor
     col: Tensor
     value: Tensor | None
+    added: int = 0
 
 
 class Matrix(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         "seg_loop": forward.loops(loop).numpy(),
         "loop": loop.numpy(),
         "relation_names": np.array(parts.relation_names, dtype=np.str_),
+        **({} if forward.edge_added is None else {"added": forward.edge_added.numpy()}),
         "type_names": np.array([name for name, _ in parts.node_counts], dtype=np.str_),
         "type_counts": np.array([count for _, count in parts.node_counts], dtype=np.int64),
     }
@@ -55,11 +57,14 @@ def read(path: str | os.PathLike[str]) -> Parts:
             value, seg_loop, loop = (
                 torch.from_numpy(file[key]) for key in ("value", "seg_loop", "loop")
             )
+            added = torch.from_numpy(file["added"]).bool() if "added" in file else None
     except (KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: {error}") from error
 
     num_nodes = sum(counts.values())
-    if row.ndim != 1 or any(t.shape != row.shape for t in (rel, col, value)):
+    if row.ndim != 1 or any(
+        t.shape != row.shape for t in (rel, col, value, added) if t is not None
+    ):
         raise ValueError(f"{name}: the lengths of its arrays disagree")
     require_ids(f"{name}: receiving node", row, num_nodes)
     require_ids(f"{name}: relation", rel, len(names))
@@ -69,6 +74,8 @@ def read(path: str | os.PathLike[str]) -> Parts:
     if (order.shape, seg_loop.shape, loop.shape) != expected:
         raise ValueError(f"{name}: the lengths of its arrays disagree")
     value = value[order]
+    if added is not None:
+        forward = replace(forward, edge_added=added[order])
     backward = _segments.transpose(forward, len(names))
     dtype = checked_dtype(value.dtype)
     return assemble(forward, backward, value, seg_loop, loop, names, counts, dtype)

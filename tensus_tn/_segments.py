@@ -30,6 +30,8 @@ class Segments:
     edge_val  (E,)      one value an edge, or None; where both are None every value is 1
     seg_loop  (S,)      weight of the segment's folded self-loop, or None where it equals
                         the relation's own `loop` everywhere
+    edge_added (E,)     whether an edge is nothing but an added self-loop, one that is not folded;
+                        None where no edge is
     edge_perm (E,)      in the transpose: the position of an edge in the forward order
     """
 
@@ -40,6 +42,7 @@ class Segments:
     seg_val: Tensor | None = None
     edge_val: Tensor | None = None
     seg_loop: Tensor | None = None
+    edge_added: Tensor | None = None
     edge_perm: Tensor | None = None
 
     @property

@@ -28,7 +28,8 @@ class RelationGraph:
     pairs are stored in CSR form (`forward`), and once more transposed (`backward`). Self-loops are
     folded: relation `i` of row `n` has a self-loop of weight `forward.seg_loop[s]` if its segment
     `s` is not empty, and `loop[i]` if it is. So the identity is a relation of `loop` 1 without
-    edges, the zero relation one of `loop` 0, and neither costs sparse work.
+    edges, the zero relation one of `loop` 0, and neither costs sparse work. Only under `"sym"`, and
+    only in a relation with nodes that send but do not receive, added self-loops are stored as edges.
 
     The constructors share these options:
 
@@ -151,7 +152,7 @@ class RelationGraph:
 
     @property
     def num_edges(self) -> int:
-        """Stored edges; folded self-loops are not among them."""
+        """Stored edges `E`; folded self-loops are not among them."""
         return self.forward.num_edges
 
     @property
@@ -298,11 +299,15 @@ class RelationGraph:
         return cls(*_graph_file.read(path))
 
     def __repr__(self) -> str:
-        degree = self.forward.seg_ptr.diff().cpu()
+        forward, loops = self.forward.apply(Tensor.cpu), self.loop.cpu().clone()
         edges = torch.zeros(self.num_relations, dtype=torch.int64)
-        edges.index_add_(0, self.forward.seg_rel.cpu().long(), degree.long())
+        edges.index_add_(0, forward.seg_rel.long(), forward.seg_ptr.diff().long())
+        if forward.edge_added is not None:
+            added = forward.seg_rel[forward.edge_seg()[forward.edge_added]]
+            stored = added.bincount(minlength=self.num_relations)
+            edges, loops = edges - stored, loops + stored
         parts = []
-        for name, count, loop in zip(self.relation_names, edges.tolist(), self.loop, strict=True):
+        for name, count, loop in zip(self.relation_names, edges.tolist(), loops, strict=True):
             special = name in ("identity", "zero") and not count
             parts.append(name if special else f"{name} {count}" + (" + loops" if loop else ""))
         noun = "relation" if self.num_relations == 1 else "relations"

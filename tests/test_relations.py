@@ -153,6 +153,8 @@ def test_symmetric_normalisation_folds_self_loops_only_where_all_senders_receive
     )
     assert graph.loop.tolist() == [1.0, 0.0]
     assert graph.num_edges == 2 + (1 + 3)
+    assert graph.forward.edge_added.sum() == 3
+    assert repr(graph).endswith("both 2 + loops, one 1 + loops)")
 
 
 @pytest.mark.parametrize("normalize", ["row", "sym"])
@@ -303,6 +305,10 @@ def test_a_file_may_list_its_edges_in_any_order(tmp_path):
     graph = RelationGraph.from_edge_index(edge_lists(), COUNTS)
     graph.save(path)
     tampered(path, **dict.fromkeys(("row", "rel", "col", "value"), np.flip))
+    assert_same(RelationGraph.load(path), graph)
+    graph = RelationGraph.from_edge_index(edge_lists(), COUNTS, normalize="sym", self_loops=True)
+    graph.save(path)
+    tampered(path, **dict.fromkeys(("row", "rel", "col", "value", "added"), np.flip))
     assert_same(RelationGraph.load(path), graph)
 
 

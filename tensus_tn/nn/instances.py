@@ -66,10 +66,15 @@ def _merged_states(dag: Dag, links: list[Edge], relations: Mapping[Edge, str]) -
 
 
 def _edges(graph: RelationGraph, relation: str, tail: int, head: int) -> _Table:
-    """The edges of one relation as a table; those from a node to itself where both ends are one."""
+    """The edges of one relation as a table; those from a node to itself where both ends are one.
+
+    Self-loops that were added are left out: those that are folded are no edges anyway.
+    """
     segments = graph.forward
     seg = segments.edge_seg()
     mine = segments.seg_rel[seg] == graph.relation_index(relation)
+    if segments.edge_added is not None:
+        mine &= ~segments.edge_added
     senders, receivers = segments.col[mine].long(), segments.seg_row()[seg][mine]
     if tail == head:
         senders = senders[senders == receivers]

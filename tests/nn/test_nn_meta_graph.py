@@ -138,10 +138,14 @@ def test_self_loops_are_no_instances_and_large_tables_are_refused():
     for loops in (False, True):
         graph = RelationGraph.from_edge_index(index, 3, normalize="row", self_loops=loops)
         assert triangle.count(graph) == 1
+    symmetric = RelationGraph.from_edge_index(index, 3, normalize="sym", self_loops=True)
+    assert symmetric.num_edges == 3 + 3  # loops are stored: node 0 sends, but does not receive
+    assert triangle.count(symmetric) == 1
     relations = {(0, 1): "A", (0, 2): "identity", (1, 2): "identity"}
     loop = MetaGraph(Dag.complete(2), relations)  # all states are one node
     with_loop = {"A": torch.tensor([[0, 1, 1], [1, 1, 2]])}
-    assert loop.count(RelationGraph.from_edge_index(with_loop, 3)) == 1
+    for options in ({}, {"self_loops": True}, {"self_loops": True, "normalize": "sym"}):
+        assert loop.count(RelationGraph.from_edge_index(with_loop, 3, **options)) == 1
     every = RelationGraph.from_edge_index(
         {"A": torch.cartesian_prod(*[torch.arange(6)] * 2).t()}, 6
     )
