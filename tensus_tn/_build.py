@@ -36,6 +36,7 @@ class Parts(NamedTuple):
     node_counts: tuple[tuple[str, int], ...]
 
 
+@torch.inference_mode(False)  # a graph that is built for inference may be trained on later
 def build(
     relations: Sequence[Edges],
     counts: Mapping[str, int],
@@ -48,8 +49,9 @@ def build(
 ) -> Parts:
     """Add self-loops and special relations, sort all edges, sum duplicates and normalise."""
     dtype = checked_dtype(torch.get_default_dtype() if dtype is None else dtype)
-    names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
-    _require_unique(names)
+    names = [edges.name for edges in relations]
+    _check_names(names)
+    names += ["identity"] * identity + ["zero"] * zero
     modes = _modes(normalize, relations)
     num_nodes = sum(counts.values())
     folded = [False] * len(relations)
@@ -104,8 +106,13 @@ def checked_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _require_unique(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     for name in names:
+        if name in ("identity", "zero"):  # layers rely on what these are
+            raise ValueError(
+                f"the name {name!r} is reserved: give the relation another one, or {name}=True in "
+                "its place"
+            )
         if names.count(name) > 1:
             raise ValueError(f"two relations are named {name!r}")
 

@@ -51,6 +51,13 @@ def relation_name(key: RelationKey) -> str:
     )
 
 
+def _require_named(what: str, relations: Any) -> None:
+    if not isinstance(relations, Mapping):
+        raise TypeError(
+            f"expected a dict from the names of relations to {what}, got {type(relations).__name__}"
+        )
+
+
 def node_counts(num_nodes: int | Mapping[str, int]) -> dict[str, int]:
     """Node types and their sizes, in order; one type "node" for a plain count."""
     counts = dict(num_nodes) if isinstance(num_nodes, Mapping) else {"node": num_nodes}
@@ -70,6 +77,7 @@ def from_matrices(
     read: Callable[[RelationKey, Any], Matrix],
 ) -> tuple[list[Edges], dict[str, int]]:
     """Edges of sparse matrices, rows receiving; `read` knows their format."""
+    _require_named("sparse matrices", matrices)
     read_matrices = {key: read(key, matrix) for key, matrix in matrices.items()}
     counts = node_counts(_common_size(read_matrices) if num_nodes is None else num_nodes)
     relations = []
@@ -103,11 +111,7 @@ def read_torch(key: RelationKey, matrix: Any) -> Matrix:
             f"relation {key!r}: expected a torch tensor in COO or CSR layout, got {kind}"
         )
     _require_matrix(key, matrix.shape)
-    if matrix.requires_grad:
-        raise ValueError(
-            f"relation {key!r} requires grad: build the graph from matrix.detach() and give the "
-            "values that learn to RelationGraph.with_values"
-        )
+    _require_constant(key, matrix)
     if matrix.dense_dim():
         raise ValueError(f"relation {key!r}: expected one value an entry, got a hybrid tensor")
     if kind == torch.sparse_coo:
@@ -125,6 +129,8 @@ def from_edge_index(
     edge_weight: Mapping[RelationKey, Tensor],
 ) -> tuple[list[Edges], dict[str, int]]:
     """Edges of PyG's edge_index tensors (2, E): row 0 sends, row 1 receives."""
+    _require_named("tensors (2, E)", edge_index)
+    _require_named("weights (E,)", edge_weight)
     counts = node_counts(num_nodes)
     for key in edge_weight:
         if key not in edge_index:
@@ -153,7 +159,8 @@ def hetero_data_parts(
     weight: dict[RelationKey, Tensor] = {}
     for kind in edge_types:
         if "edge_index" not in data[kind]:
-            raise ValueError(f"edge type {kind!r} has no edge_index")
+            hint = ", but adj_t: leave out ToSparseTensor" if "adj_t" in data[kind] else ""
+            raise ValueError(f"edge type {kind!r} has no edge_index{hint}")
         index[kind] = data[kind].edge_index
         if "edge_weight" in data[kind]:
             weight[kind] = data[kind].edge_weight
@@ -224,7 +231,18 @@ def _edges(
     )
 
 
+def _require_constant(key: RelationKey, values: Tensor) -> None:
+    if values.requires_grad:
+        raise ValueError(
+            f"the values of relation {key!r} require grad: build the graph from them detached, and "
+            "give values that learn to RelationGraph.with_values"
+        )
+
+
 def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor | None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"relation {key!r}: values must be a tensor, got {type(value)}")
+    _require_constant(key, value)
     if tuple(value.shape) != (num_edges,):
         raise ValueError(
             f"relation {key!r}: expected one value for each of {num_edges} edges, got shape "
@@ -232,7 +250,7 @@ def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor |
         )
     if value.is_complex():
         raise TypeError(f"relation {key!r}: values must be real, got {value.dtype}")
-    value = value.detach().cpu().double()
+    value = value.cpu().double()
     if not bool(value.isfinite().all()):
         raise ValueError(f"relation {key!r}: values must be finite, got NaN or infinity")
     return None if bool((value == 1).all()) else value

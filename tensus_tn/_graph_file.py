@@ -12,7 +12,7 @@ import torch
 
 from tensus_tn import _segments
 from tensus_tn._build import Parts, assemble, checked_dtype
-from tensus_tn._convert import require_ids
+from tensus_tn._convert import node_counts, require_ids
 
 _FORMAT = "tensus_tn.RelationGraph/1"
 
@@ -44,15 +44,22 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
             os.unlink(partial)
 
 
+@torch.inference_mode(False)  # as in `build`
 def read(path: str | os.PathLike[str]) -> Parts:
     """Read, check and sort; the structure is built anew, so a bad file can't give a bad one."""
     name = os.fspath(path)
+    with open(path, "rb") as content:
+        if not zipfile.is_zipfile(content):
+            raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: no zip archive")
     try:
         with np.load(path, allow_pickle=False) as file:
             if str(file["format"]) != _FORMAT:
                 raise ValueError(f"{name} is of format {file['format']}, expected {_FORMAT}")
-            names, types = file["relation_names"].tolist(), file["type_names"].tolist()
-            counts = dict(zip(types, file["type_counts"].tolist(), strict=True))
+            names = file["relation_names"].tolist()
+            types, sizes = file["type_names"], file["type_counts"]
+            if types.shape != sizes.shape:
+                raise ValueError(f"{name}: expected a count for each of {types}, got {sizes}")
+            counts = node_counts(dict(zip(types.tolist(), sizes.tolist(), strict=True)))
             row, rel, col = (torch.from_numpy(file[key]).long() for key in ("row", "rel", "col"))
             value, seg_loop, loop = (
                 torch.from_numpy(file[key]) for key in ("value", "seg_loop", "loop")

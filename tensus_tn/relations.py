@@ -36,7 +36,7 @@ class RelationGraph:
     - `normalize`: None, `"row"` for `D^-1 A`, `"sym"` for `D_r^-1/2 A D_c^-1/2` with the row and
       column sums of `A`; or a mapping from relations to these. Values must not be negative then.
     - `self_loops`: take `A + I` for `A` in every relation (before normalising).
-    - `identity`, `zero`: append relations of these names.
+    - `identity`, `zero`: append relations of these names, which no other may have.
     - `dtype`: of the values, float32 or float64; torch's default dtype if None.
 
     Duplicate edges are summed. With node types, a relation is named (source type, name, destination
@@ -112,6 +112,9 @@ class RelationGraph:
     ) -> RelationGraph:
         """From PyG's `edge_index_dict`: tensors (2, E), row 0 sends and row 1 receives.
 
+        `edge_weight` has the values (E,) of relations whose edges do not all have 1. Values that
+        learn are given to `with_values`.
+
         Example:
             >>> import torch
             >>> cites = torch.tensor([[0, 1], [1, 2]])
@@ -119,7 +122,9 @@ class RelationGraph:
             >>> g.to_scipy()["p__cites__p"].toarray().tolist()
             [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
         """
-        edges, counts = _convert.from_edge_index(edge_index, num_nodes, edge_weight or {})
+        edges, counts = _convert.from_edge_index(
+            edge_index, num_nodes, {} if edge_weight is None else edge_weight
+        )
         return cls(*build(edges, counts, **options))
 
     @classmethod

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensus_tn.propagate import propagate
 from tensus_tn.relations import RelationGraph
 
 
@@ -238,6 +238,9 @@ def test_from_hetero_data():
     weighted = RelationGraph.from_hetero_data(hetero, identity=True)
     assert dense(weighted)["paper__cites__paper"][6, 3] == 0.5
     assert weighted.relation_names[-1] == "identity"
+    hetero[key].edge_weight.requires_grad_()
+    with pytest.raises(ValueError, match="with_values"):
+        RelationGraph.from_hetero_data(hetero)
 
 
 class DglLike:
@@ -264,8 +267,7 @@ def test_edge_index_of_any_integer_type_and_layout():
 
 
 def test_round_trip_through_scipy_keeps_every_matrix():
-    options = {"normalize": "row", "self_loops": True, "identity": True, "zero": True}
-    graph = RelationGraph.from_edge_index(edge_lists(), COUNTS, **options)
+    graph = RelationGraph.from_edge_index(edge_lists(), COUNTS, normalize="row", self_loops=True)
     again = RelationGraph.from_scipy(graph.to_scipy())
     for name, matrix in dense(graph).items():
         np.testing.assert_array_equal(dense(again)[name], matrix)
@@ -332,6 +334,11 @@ def tampered(path, **changes):
         ({"row": lambda a: a[0]}, "lengths"),
         ({"value": lambda a: a * np.nan}, "not finite"),
         ({"format": lambda a: np.array("other/1")}, "expected tensus_tn.RelationGraph/1"),
+        ({"type_counts": lambda a: a[1:]}, "a count for each of .*, got"),
+        ({"type_counts": lambda a: a[0]}, "a count for each of .*, got 3"),
+        ({"type_counts": lambda a: -a}, "must not be negative, got -3"),
+        ({"type_counts": lambda a: a + 0.5}, "must be an int, got 3.5"),
+        ({"type_counts": np.atleast_2d}, "a count for each of"),
         ({"relation_names": lambda a: np.array([{}], dtype=object)}, "allow_pickle"),
     ],
 )
@@ -350,7 +357,10 @@ def test_load_refuses_other_and_truncated_files(tmp_path):
         RelationGraph.load(path)
     RelationGraph.from_edge_index(edge_lists(), COUNTS).save(path)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises((ValueError, zipfile.BadZipFile)):
+    with pytest.raises(ValueError, match=r"RelationGraph\.save wrote: no zip archive"):
+        RelationGraph.load(path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="no zip archive"):
         RelationGraph.load(path)
     with pytest.raises(FileNotFoundError):
         RelationGraph.load(tmp_path / "absent.npz")
@@ -551,9 +561,44 @@ INDEX = torch.tensor([[0, 1], [1, 2]])
             "three strings",
         ),
         (
-            lambda: RelationGraph.from_edge_index({"identity": INDEX}, 3, identity=True),
+            lambda: RelationGraph.from_edge_index({"identity": INDEX}, 3),
             ValueError,
-            "two relations are named 'identity'",
+            "'identity' is reserved: .* identity=True",
+        ),
+        (lambda: RelationGraph.from_scipy({"zero": SQUARE}), ValueError, "'zero' is reserved"),
+        (
+            lambda: RelationGraph.from_edge_index(
+                {"x__r__x": INDEX, ("x", "r", "x"): INDEX}, {"x": 3, "node": 3}
+            ),
+            ValueError,
+            "two relations are named 'x__r__x'",
+        ),
+        (
+            lambda: RelationGraph.from_edge_index(INDEX, 3),
+            TypeError,
+            r"dict from the names of relations to tensors \(2, E\), got Tensor",
+        ),
+        (
+            lambda: RelationGraph.from_edge_index({"a": INDEX}, 3, edge_weight=torch.ones(2)),
+            TypeError,
+            r"dict from the names of relations to weights \(E,\), got Tensor",
+        ),
+        (
+            lambda: RelationGraph.from_edge_index({"a": INDEX}, 3, edge_weight={"a": [1.0, 2.0]}),
+            TypeError,
+            "must be a tensor, got <class 'list'>",
+        ),
+        (
+            lambda: RelationGraph.from_scipy([SQUARE]),
+            TypeError,
+            "dict from the names of relations to sparse matrices, got list",
+        ),
+        (
+            lambda: RelationGraph.from_edge_index(
+                {"a": INDEX}, 3, edge_weight={"a": torch.ones(2, requires_grad=True)}
+            ),
+            ValueError,
+            "'a' require grad: .*with_values",
         ),
         (
             lambda: RelationGraph.from_scipy({"a": SQUARE, "b": sp.eye_array(4)}),
@@ -622,3 +667,18 @@ def test_hetero_data_without_what_is_needed():
     hetero["paper", "cites", "paper"].edge_attr = torch.ones(2)
     with pytest.raises(ValueError, match="has no edge_index"):
         RelationGraph.from_hetero_data(hetero)
+    hetero["paper", "cites", "paper"].adj_t = torch.eye(3).to_sparse_csr()
+    with pytest.raises(ValueError, match="has no edge_index, but adj_t: leave out ToSparseTensor"):
+        RelationGraph.from_hetero_data(hetero)
+
+
+def test_a_graph_built_for_inference_can_be_trained_on(tmp_path):
+    options = {"normalize": "sym", "self_loops": True}
+    with torch.inference_mode():
+        built = RelationGraph.from_edge_index(edge_lists(), COUNTS, **options)
+        built.save(tmp_path / "graph.npz")
+        loaded = RelationGraph.load(tmp_path / "graph.npz")
+    for graph in (built, loaded):
+        w = torch.ones(graph.num_relations, 1, 1, requires_grad=True)
+        propagate(graph, torch.ones(9, 1, 2), w).sum().backward()
+        assert w.grad.isfinite().all()
