@@ -201,13 +201,14 @@ def type_slices(counts: Mapping[str, int]) -> dict[str, slice]:
     return {k: slice(end - n, end) for (k, n), end in zip(counts.items(), ends, strict=True)}
 
 
-def require_ids(what: str, index: Tensor, count: int) -> None:
-    """Check that ids are integers in 0 .. count - 1."""
+def require_ids(what: str, index: Tensor, count: int) -> Tensor:
+    """Check that ids are integers in 0 .. count - 1, and return them as int64."""
     if index.dtype not in _INTEGERS:
         raise TypeError(f"{what}: expected integers, got {index.dtype}")
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= count):
         bad = int(index[(index < 0) | (index >= count)][0])
         raise ValueError(f"{what} {bad} is out of range, there are {count}")
+    return index.long()
 
 
 def _require_matrix(key: RelationKey, shape: Sequence[int]) -> None:
@@ -221,14 +222,12 @@ def _edges(
     """Check local ids and values, and shift the ids to where their node types stand."""
     if row.shape != col.shape:
         raise ValueError(f"relation {key!r}: {len(row)} receiving but {len(col)} sending nodes")
-    for what, index, ids in (("receiving", row, rows), ("sending", col, cols)):
-        require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start)
-    return Edges(
-        relation_name(key),
-        row.cpu().long() + rows.start,
-        col.cpu().long() + cols.start,
-        None if value is None else _checked_values(key, value, row.numel()),
+    row, col = (
+        require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start).cpu() + ids.start
+        for what, index, ids in (("receiving", row, rows), ("sending", col, cols))
     )
+    value = None if value is None else _checked_values(key, value, row.numel())
+    return Edges(relation_name(key), row, col, value)
 
 
 def _require_constant(key: RelationKey, values: Tensor) -> None:

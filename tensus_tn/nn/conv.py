@@ -198,6 +198,7 @@ class MetaGraphConv(nn.Module):
         """
         module = self.heads[head]
         if isinstance(module, FixedMetaGraphs):
+            check_size("k", k)
             return list(module.meta_graphs[:k])
         return best_meta_graphs(self._search(head).tensor, k, self.schema.edge_types)
 
@@ -315,8 +316,7 @@ class MetaGraphConv(nn.Module):
         Returns:
             (N, out_channels), or as many as `rows` names; or a dict with every node type.
         """
-        if graph is None and pyg.is_hetero_data(x):
-            x, graph = x.x_dict, x
+        x, graph = pyg.features_and_graph(x, graph)
         if isinstance(x, Mapping):
             if rows != slice(None):
                 raise ValueError("rows are of a matrix of features; a dict has every node type")

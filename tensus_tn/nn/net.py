@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tensus_tn._convert import require_ids
 from tensus_tn.checks import check_size
+from tensus_tn.nn import pyg
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm, reset_parts
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.projection import Features, Projections, check_node_types
@@ -20,6 +21,8 @@ from tensus_tn.nn.search import Draw, check_sampling
 
 #: One draw for each head of each layer.
 Draws = Sequence[Sequence[Draw]]
+#: For each layer, one meta-graph or several to mix.
+Fixed = Sequence[MetaGraph | Sequence[MetaGraph]]
 
 
 class MetaGraphNet(nn.Module):
@@ -154,15 +157,17 @@ class MetaGraphNet(nn.Module):
         net.convs = nn.ModuleList(layers)
         return net
 
-    def forward(self, x: Features, graph: Any, *, draw: Draws | None = None) -> Tensor:
+    def forward(self, x: Any, graph: Any = None, *, draw: Draws | None = None) -> Tensor:
         """Class scores (or states) of the target nodes.
 
         Args:
-            x: Features of every node type: (n, size), dense or sparse, or ids (n,) for one-hot ones.
+            x: Features of every node type: (n, size), dense or sparse, or ids (n,) for one-hot ones;
+                or a `HeteroData` that has them, and the graph too.
             graph: All relations over all nodes, in the order of `in_channels`: a `RelationGraph`;
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
         """
+        x, graph = pyg.features_and_graph(x, graph)
         check_node_types(x, self.project.node_types)
         x = {kind: x[kind] for kind in self.project.node_types}
         graph = self.layers[0].graph_of(x, graph)
@@ -207,6 +212,11 @@ class TwoTowers(nn.Module):
         """All other parameters."""
         return self.source.weight_parameters() + self.target.weight_parameters()
 
+    def reset_parameters(self) -> None:
+        """Draw new initial values of all parameters."""
+        self.source.reset_parameters()
+        self.target.reset_parameters()
+
     def sample(
         self,
         *,
@@ -225,19 +235,24 @@ class TwoTowers(nn.Module):
         """Both networks over their best `k` meta-graphs alone."""
         return TwoTowers(self.source.derive(k), self.target.derive(k))
 
+    def fix(self, source: Fixed, target: Fixed) -> TwoTowers:
+        """Both networks over given meta-graphs alone: for each layer of either, one or several."""
+        return TwoTowers(self.source.fix(*source), self.target.fix(*target))
+
     def forward(
         self,
         x: Features,
         graph: Any,
         pairs: Tensor,
         *,
-        draw: tuple[Draws, Draws] | tuple[None, None] = (None, None),
+        draw: tuple[Draws, Draws] | None = None,
     ) -> Tensor:
         """Scores (B,) of `pairs` (2, B): ids within the two node types, source first."""
-        source: Tensor = self.source(x, graph, draw=draw[0])
-        target: Tensor = self.target(x, graph, draw=draw[1])
+        drawn = (None, None) if draw is None else draw
+        source: Tensor = self.source(x, graph, draw=drawn[0])
+        target: Tensor = self.target(x, graph, draw=drawn[1])
         if pairs.ndim != 2 or len(pairs) != 2:
             raise ValueError(f"pairs must have shape (2, B), got {tuple(pairs.shape)}")
-        require_ids("source node", pairs[0], len(source))
-        require_ids("target node", pairs[1], len(target))
-        return (source.index_select(0, pairs[0]) * target.index_select(0, pairs[1])).sum(-1)
+        first = require_ids("source node", pairs[0], len(source))
+        second = require_ids("target node", pairs[1], len(target))
+        return (source.index_select(0, first) * target.index_select(0, second)).sum(-1)

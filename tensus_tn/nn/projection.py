@@ -28,8 +28,7 @@ class Projection(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """(n, out_features) from (n, in_features), or from ids (n,)."""
         if x.ndim == 1 and not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
-            require_ids("feature id", x, self.in_features)
-            y = F.embedding(x, self.weight.t())
+            y = F.embedding(require_ids("feature id", x, self.in_features), self.weight.t())
         else:
             check_features("features", x, self.in_features)
             if x.layout == torch.strided:

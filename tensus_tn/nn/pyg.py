@@ -19,6 +19,11 @@ def is_hetero_data(data: Any) -> bool:
     return hasattr(data, "metadata") and hasattr(data, "edge_types")
 
 
+def features_and_graph(x: Any, graph: Any) -> tuple[Any, Any]:
+    """Both as they are, or those of `x` where it is a `HeteroData` and has both."""
+    return (x.x_dict, x) if graph is None and is_hetero_data(x) else (x, graph)
+
+
 def from_hetero_data(data: Any, schema: Schema, **options: Any) -> RelationGraph:
     """The graph of a `HeteroData`; types that it lacks have no nodes, or no edges."""
     index, counts, weight = hetero_data_parts(data)

@@ -127,6 +127,9 @@ def test_two_towers_score_pairs(graph, x):
     assert a.shape == (4, 8)
     expected = [a[i] @ p[j] for i, j in pairs.t().tolist()]
     torch.testing.assert_close(towers(x, graph, pairs), torch.stack(expected))
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        scores = towers(x, graph, pairs.to(dtype), draw=None)
+        torch.testing.assert_close(scores, torch.stack(expected))
     assert len(towers.arch_parameters()) == 20
     every = towers.arch_parameters() + towers.weight_parameters()
     assert {id(q) for q in every} == {id(q) for q in towers.parameters()}
@@ -138,6 +141,11 @@ def test_two_towers_score_pairs(graph, x):
     parts = [net.derive()(x, graph) for net in nets]
     scores = (parts[0][pairs[0]] * parts[1][pairs[1]]).sum(1)
     torch.testing.assert_close(derived(x, graph, pairs), scores)
+    fixed = towers.fix(*([net.meta_graph()] for net in nets))
+    torch.testing.assert_close(fixed(x, graph, pairs), scores)
+    fixed.reset_parameters()
+    for net, new in zip(nets, (fixed.source, fixed.target), strict=True):
+        assert not torch.equal(new.convs[0].lin.weight, net.convs[0].lin.weight)
 
 
 def test_features_may_be_ids_or_sparse(graph, x):
@@ -154,6 +162,7 @@ def test_features_may_be_ids_or_sparse(graph, x):
     other(one_hot).square().sum().backward()
     torch.testing.assert_close(project.weight.grad, other.weight.grad)
     assert project(ids[:0]).shape == (0, 8)
+    assert torch.equal(project(ids.to(torch.uint8)), project(ids))
 
 
 def test_bad_input(graph, x):

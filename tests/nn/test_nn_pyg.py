@@ -57,6 +57,7 @@ def test_a_network_takes_the_same_forms(data):
     assert expected.shape == (9, 3)
     for form in (data.edge_index_dict, data):
         torch.testing.assert_close(net(data.x_dict, form), expected)
+    torch.testing.assert_close(net(data), expected)
     with pytest.raises(ValueError, match="'paper': 3"):
         net({**data.x_dict, "paper": data["paper"].x[:3]}, graph)
     with pytest.raises(ValueError, match="features of the node types"):
