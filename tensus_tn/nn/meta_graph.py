@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
+from tensus_tn.checks import check_size
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.nn.instances import count_instances
 from tensus_tn.nn.links import useful_links
@@ -107,6 +108,9 @@ class MetaGraph:
         ordered = {edge: self.relations[edge] for edge in self.dag.edges}
         object.__setattr__(self, "relations", ordered)
 
+    def __hash__(self) -> int:
+        return hash((self.dag, frozenset(self.relations.items()), self.probability))
+
     @property
     def links(self) -> tuple[Edge, ...]:
         """The links on a path from source to sink, without those of relation zero."""
@@ -173,8 +177,9 @@ class MetaGraph:
             >>> [text.get_text() for text in axes.texts]
             ['PA', '0', '1']
         """
-        labels = {
-            edge: self.relations[edge] + (f" {self.weights[edge]:.2f}" if self.weights else "")
+        weights = {edge: f" {weight:.2f}" for edge, weight in self.weights.items()}
+        labels = {  # a dollar would begin a formula
+            edge: self.relations[edge].replace("$", r"\$") + weights.get(edge, "")
             for edge in self._require_links()
         }
         return Dag(labels).draw(ax, edge_labels=labels)
@@ -289,6 +294,7 @@ def best_meta_paths(tensor: Queries, k: int, edge_types: Mapping[str, EdgeType])
     ``sum over all paths of the DAG of the probability that its links choose these relations`` is
     the coefficient of the product of relations in the expected propagation.
     """
+    check_size("k", k)
     total: Counter[Word] = Counter()
     for links in _dag_paths(tensor.dag):
         probability = tensor.marginal(links)

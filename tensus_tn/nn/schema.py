@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tensus_tn._convert import relation_name
 from tensus_tn.dag import Dag, Edge
@@ -43,6 +44,11 @@ class Schema:
         if isinstance(metadata, Schema):
             return metadata
         if isinstance(metadata, Mapping):
+            for name, ends in metadata.items():
+                if not _are_names(ends) or len(ends) != 2:
+                    raise TypeError(
+                        f"relation {name!r}: expected (source type, destination type), got {ends!r}"
+                    )
             edge_types = {name: (ends[0], name, ends[1]) for name, ends in metadata.items()}
             return cls._checked((), edge_types, tuple(metadata))
         if isinstance(metadata, str) or len(metadata) == 0:
@@ -53,6 +59,15 @@ class Schema:
         if len(metadata) != 2:
             raise TypeError(f"metadata is (node types, edge types) or names, got {metadata!r}")
         nodes, edges = metadata
+        if not _are_names(nodes):
+            raise TypeError(
+                f"metadata is (node types, edge types), but {nodes!r} are no names of node types"
+            )
+        if strange := [kind for kind in edges if not _are_names(kind) or len(kind) != 3]:
+            raise TypeError(
+                "metadata is (node types, edge types), where an edge type is (source type, name, "
+                f"destination type), got {strange[0]!r}"
+            )
         by_name = {relation_name(kind): tuple(kind) for kind in edges}
         return cls._checked(tuple(nodes), by_name, tuple(relation_name(k) for k in edges))  # type: ignore[arg-type]
 
@@ -120,3 +135,9 @@ class Schema:
                 else f"target {target!r} needs relations with node types, given are only {self.names}"
             )
         return tuple(name for name in self.names if self.edge_types[name][2] == target)
+
+
+def _are_names(names: Any) -> bool:
+    """Whether these are strings, and not the letters of one."""
+    several = isinstance(names, Collection) and not isinstance(names, str)
+    return several and all(isinstance(name, str) for name in names)

@@ -1,5 +1,6 @@
 """Learned meta-graphs as text, figures, files and counts."""
 
+import io
 import itertools
 import json
 
@@ -166,6 +167,7 @@ def test_exports():
     assert '"a" -> "b\\"c" [label="PA"]' in dot
     again = MetaGraph.from_json(DIAMOND.to_json())
     assert again == DIAMOND
+    assert len({again, DIAMOND}) == 1
     assert list(again.dag.edges) == list(DIAMOND.dag.edges)
     learned = MetaGraphConv(3, 4, TYPES, dag=DAGS["named"]).meta_graph()
     assert MetaGraph.from_json(learned.to_json()) == learned
@@ -194,5 +196,7 @@ def test_the_figure_shows_links_and_weights():
     texts = {text.get_text() for text in DIAMOND.draw().texts}
     assert {"PA", "AP", "identity"} <= texts
     assert "zero" not in texts
+    money = MetaGraph(Dag.path(2), {(0, 1): "$_^", (1, 2): r"{$"}).draw()
+    money.figure.savefig(io.BytesIO())  # this is where a formula would be read
     with pytest.raises(ValueError, match="no path"):
         MetaGraph(Dag.path(1), {(0, 1): "zero"}).draw()
