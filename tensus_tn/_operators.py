@@ -31,10 +31,26 @@ SCHEMAS = {
     ),
 }
 
+
+def _check_extension() -> None:
+    """Its operators can't be replaced once it is loaded: if they are others, nothing works."""
+    for name, schema in SCHEMAS.items():
+        operator = getattr(torch.ops.tensus_tn, name, None)
+        if operator is None or str(operator.default._schema) != f"tensus_tn::{name}{schema}":
+            found = "none" if operator is None else operator.default._schema
+            raise ImportError(
+                f"the compiled extension {config._C.__file__} was built from other sources: expected "
+                f"the operator tensus_tn::{name}{schema}, found {found}. Build it anew (`make test`, "
+                "or install the package again), or set TENSUS_BACKEND=reference for plain PyTorch"
+            )
+
+
 _library = torch.library.Library("tensus_tn", "FRAGMENT")
 if config._C is None:
     for _name, _schema in SCHEMAS.items():
         _library.define(_name + _schema)
+else:
+    _check_extension()
 _library.impl("propagate", _reference.propagate, "CompositeExplicitAutograd")
 _library.impl("propagate_backward", _reference.propagate_backward, "CompositeExplicitAutograd")
 

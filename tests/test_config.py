@@ -1,4 +1,4 @@
-"""show_config, and an import that never fails but says at the first use what is missing."""
+"""show_config, and an import that fails for a stale extension only, but says what is missing."""
 
 import os
 import subprocess
@@ -68,3 +68,22 @@ def test_missing_extension_is_said_once():
 def test_unknown_backend_is_said():
     last = run(USE, TENSUS_BACKEND="fast")
     assert "TENSUS_BACKEND is 'fast', expected 'reference' or nothing" in last
+
+
+STALE = """
+import sys, types, torch
+library = torch.library.Library("tensus_tn", "DEF")
+library.define("propagate(Tensor h, Tensor w) -> Tensor[]")
+sys.modules["tensus_tn._C"] = types.SimpleNamespace(__file__="_C.abi3.so")
+try:
+    import tensus_tn
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_an_extension_of_other_sources_is_refused():
+    last = run(STALE, TENSUS_BACKEND="")
+    assert last.startswith("the compiled extension _C.abi3.so was built from other sources")
+    assert "found tensus_tn::propagate(Tensor h, Tensor w) -> Tensor[]" in last
+    assert "TENSUS_BACKEND=reference" in last
