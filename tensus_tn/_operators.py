@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tensus_tn import _reference, config
+from tensus_tn.checks import require_plain
 
 # As in csrc/ops.cpp, where they are defined if the extension is there (a test compares).
 SCHEMAS = {
@@ -88,6 +89,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    require_plain("the gradient of propagate", *grads)
     h, w, edge_val, seg_val, back_edge_val, back_seg_val, loop, seg_loop, *rest = ctx.saved_tensors
     num_forward, num_backward = ctx.sizes
     forward, rest = rest[:num_forward], rest[num_forward:]

@@ -9,11 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def is_mapped(x: Tensor) -> bool:
     """Whether a tensor stands for a batch inside ``torch.func``: its values can't be looked at."""
     return torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def require_plain(what: str, *tensors: Tensor | None) -> None:
+    """Refuse tensors of ``torch.func`` and tangents, which custom operators lose without a word."""
+    for x in tensors:
+        if x is not None and (is_mapped(x) or forward_ad.unpack_dual(x).tangent is not None):
+            raise NotImplementedError(
+                f"{what} has neither a forward-mode derivative (jvp) nor rules for torch.func (grad, "
+                "jacrev, vmap, ...): differentiate by backward() or torch.autograd.grad"
+            )
 
 
 def inspectable(x: Tensor) -> bool:

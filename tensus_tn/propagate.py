@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tensus_tn import _operators as _operators  # registers them
 from tensus_tn import config
+from tensus_tn.checks import require_plain
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.relations import RelationGraph
 
@@ -18,6 +19,10 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
     """`y[:, q] = sum_{i,p} w[i, p, q] A^i h[:, p]`, differentiable in `h`, `w` and the edge values.
+
+    By `backward()` and `torch.autograd.grad`, once. Second derivatives, forward mode and the
+    transforms of `torch.func` are refused by a NotImplementedError; `torch.compile` and
+    `torch.export` work.
 
     Args:
         graph: `C` relations over `N` nodes.
@@ -75,7 +80,8 @@ def propagate_dag(
 
     `A^i H_j` is the same for every head `k`, so one pass over the graph serves all edges with the
     tail `j`; where ranks differ much, a pass at the head may be cheaper, and the cheapest set of
-    passes is chosen. Only the states are kept for the backward pass.
+    passes is chosen. Only the states are kept for the backward pass. Derivatives are those of
+    `propagate`.
 
     Args:
         graph: `C` relations over `N` nodes.
@@ -133,6 +139,7 @@ def _run(
 ) -> list[Tensor]:
     if not torch.compiler.is_compiling():
         config.warn_about_problem()
+        require_plain("propagate", h, w, graph.forward.edge_val)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else graph.to(sums)
     forward, backward = graph.forward, graph.backward

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 
 from tensus_tn import _operators, _reference, _segments, config
 from tensus_tn.dag import Dag
@@ -425,6 +426,43 @@ def test_double_backward_is_refused():
     (grad,) = torch.autograd.grad(propagate(graph, h, w).square().sum(), [h], create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative"):
         grad.sum().backward()
+
+
+def forward_mode(f, x):
+    with forward_ad.dual_level():
+        return f(forward_ad.make_dual(x, x))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["h", "w", "values"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f, x: torch.func.jvp(f, (x,), (x,)),
+        lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+        lambda f, x: torch.func.jacrev(f)(x),
+        lambda f, x: torch.func.jacfwd(f)(x),
+        lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
+        forward_mode,
+    ],
+    ids=["jvp", "grad", "jacrev", "jacfwd", "vmap", "forward mode"],
+)
+def test_forward_mode_and_torch_func_are_refused(transform, place):
+    graph, h, w = small_problem()
+    given = [h.detach(), w.detach(), graph.values()]
+
+    def f(x):
+        h, w, values = (x if k == place else given[k] for k in range(3))
+        return propagate(graph.with_values(values), h, w)
+
+    with pytest.raises(NotImplementedError, match="neither a forward-mode derivative"):
+        transform(f, given[place])
+
+
+def test_a_tangent_in_the_backward_pass_is_refused():
+    graph, h, w = small_problem()
+    out = propagate(graph, h, w.detach())
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="gradient of propagate"):
+        out.backward(forward_ad.make_dual(torch.ones_like(out), torch.ones_like(out)))
 
 
 class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
