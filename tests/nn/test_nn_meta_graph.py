@@ -196,7 +196,7 @@ def test_the_figure_shows_links_and_weights():
     texts = {text.get_text() for text in DIAMOND.draw().texts}
     assert {"PA", "AP", "identity"} <= texts
     assert "zero" not in texts
-    money = MetaGraph(Dag.path(2), {(0, 1): "$_^", (1, 2): r"{$"}).draw()
+    money = MetaGraph(Dag.path(2), {(0, 1): "$_^$", (1, 2): "a$b$_"}).draw()
     money.figure.savefig(io.BytesIO())  # this is where a formula would be read
     with pytest.raises(ValueError, match="no path"):
         MetaGraph(Dag.path(1), {(0, 1): "zero"}).draw()
