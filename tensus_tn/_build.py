@@ -49,11 +49,12 @@ def build(
 ) -> Parts:
     """Add self-loops and special relations, sort all edges, sum duplicates and normalise."""
     dtype = checked_dtype(torch.get_default_dtype() if dtype is None else dtype)
-    names = [edges.name for edges in relations]
-    _check_names(names)
-    names += ["identity"] * identity + ["zero"] * zero
-    modes = _modes(normalize, relations)
     num_nodes = sum(counts.values())
+    names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
+    _require_unique(names)
+    for edges in relations:
+        _check_special(edges, num_nodes, self_loops)
+    modes = _modes(normalize, relations)
     folded = [False] * len(relations)
     if self_loops:
         folded = [_can_fold(*pair, num_nodes) for pair in zip(relations, modes, strict=True)]
@@ -106,15 +107,27 @@ def checked_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _require_unique(names: Sequence[str]) -> None:
     for name in names:
-        if name in ("identity", "zero"):  # layers rely on what these are
-            raise ValueError(
-                f"the name {name!r} is reserved: give the relation another one, or {name}=True in "
-                "its place"
-            )
         if names.count(name) > 1:
             raise ValueError(f"two relations are named {name!r}")
+
+
+def _check_special(edges: Edges, num_nodes: int, self_loops: bool) -> None:
+    """Layers rely on what `identity` and `zero` are; `to_scipy` gives such matrices."""
+    if edges.name == "zero":
+        right = edges.row.numel() == 0
+    elif edges.name == "identity":
+        ones = edges.value is None or bool((edges.value == 1).all())
+        every_node = torch.equal(edges.row.sort().values, torch.arange(num_nodes))
+        right = ones and every_node and torch.equal(edges.row, edges.col)
+    else:
+        return
+    if not right or self_loops:
+        raise ValueError(
+            f"the name {edges.name!r} is reserved for such a matrix, without self-loops: give the "
+            f"relation another name, or {edges.name}=True in its place"
+        )
 
 
 def _modes(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]:

@@ -36,7 +36,7 @@ class RelationGraph:
     - `normalize`: None, `"row"` for `D^-1 A`, `"sym"` for `D_r^-1/2 A D_c^-1/2` with the row and
       column sums of `A`; or a mapping from relations to these. Values must not be negative then.
     - `self_loops`: take `A + I` for `A` in every relation (before normalising).
-    - `identity`, `zero`: append relations of these names, which no other may have.
+    - `identity`, `zero`: append relations of these names, which no other kind may have.
     - `dtype`: of the values, float32 or float64; torch's default dtype if None.
 
     Duplicate edges are summed. With node types, a relation is named (source type, name, destination

@@ -267,7 +267,8 @@ def test_edge_index_of_any_integer_type_and_layout():
 
 
 def test_round_trip_through_scipy_keeps_every_matrix():
-    graph = RelationGraph.from_edge_index(edge_lists(), COUNTS, normalize="row", self_loops=True)
+    options = {"normalize": "row", "self_loops": True, "identity": True, "zero": True}
+    graph = RelationGraph.from_edge_index(edge_lists(), COUNTS, **options)
     again = RelationGraph.from_scipy(graph.to_scipy())
     for name, matrix in dense(graph).items():
         np.testing.assert_array_equal(dense(again)[name], matrix)
@@ -563,9 +564,19 @@ INDEX = torch.tensor([[0, 1], [1, 2]])
         (
             lambda: RelationGraph.from_edge_index({"identity": INDEX}, 3),
             ValueError,
-            "'identity' is reserved: .* identity=True",
+            "'identity' is reserved .* identity=True",
         ),
         (lambda: RelationGraph.from_scipy({"zero": SQUARE}), ValueError, "'zero' is reserved"),
+        (
+            lambda: RelationGraph.from_scipy({"identity": 2 * sp.eye_array(3)}),
+            ValueError,
+            "'identity' is reserved",
+        ),
+        (
+            lambda: RelationGraph.from_scipy({"identity": sp.eye_array(3)}, self_loops=True),
+            ValueError,
+            "without self-loops",
+        ),
         (
             lambda: RelationGraph.from_edge_index(
                 {"x__r__x": INDEX, ("x", "r", "x"): INDEX}, {"x": 3, "node": 3}
