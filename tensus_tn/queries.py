@@ -42,8 +42,11 @@ class Queries(ABC):
     memory_limit: int
 
     @abstractmethod
-    def operands(self, *, log: bool = False) -> list[Tensor]:
-        """One tensor for each edge, or its logarithm, with the indices of ``structure.terms``."""
+    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """One tensor for each edge, or its logarithm, with the indices of ``structure.terms``.
+
+        They are computed in ``dtype``, that of the parameters when None.
+        """
 
     @abstractmethod
     def condition(self, choices: Mapping[Edge, Choice]) -> Queries:

@@ -10,10 +10,10 @@ would find other entries.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import exp, inf, log, prod
+from math import inf, log, prod
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _BEAM = 64  # prefixes kept at each depth for the first guess
 _BATCH = 1024  # prefixes expanded at once
-_LOG_DOMAIN = 500.0  # above this log of the number of entries, they may underflow float64
+_DIGITS = 10  # values that agree so far are ties
 
 Prefix = tuple[int, ...]
 
@@ -56,7 +56,7 @@ def best_first(tensor: Queries, k: int, budget: int) -> TopK:
     check_size("k", k)
     check_size("budget", budget)
     bounds = _Bounds(tensor)
-    found = _Found(min(k, prod(tensor.shape)))  # numel() would overflow
+    found = _Found(min(k, prod(tensor.shape)), log=bounds.log)  # numel() would overflow
     _dive(bounds, found)
     bounds.count = 0  # the budget is for the proof
     heap: list[tuple[float, Prefix]] = [(-inf, ())]
@@ -73,8 +73,11 @@ def best_first(tensor: Queries, k: int, budget: int) -> TopK:
                     heapq.heappush(heap, (-value, child))
     exact = not (heap and found.wants(-heap[0][0], heap[0][1]))
     index = torch.tensor(found.entries(), device=bounds.device)
-    gap = 0.0 if exact else bounds.scaled(-heap[0][0]) - bounds.scaled(found.threshold)
-    return TopK(index, tensor[index], exact, max(gap, 0.0))
+    gap = 0.0
+    if not exact:
+        ends = torch.tensor([found.threshold, -heap[0][0]], dtype=torch.float64)
+        gap = max(float(bounds.scaled(ends).diff()), 0.0)
+    return TopK(index, tensor[index], exact, gap)
 
 
 def _dive(bounds: _Bounds, found: _Found) -> None:
@@ -96,26 +99,35 @@ def _by_length(prefixes: Iterable[Prefix]) -> list[list[Prefix]]:
 
 
 class _Bounds:
-    """Bounds the entries that begin with a prefix; for a full index the bound is the entry."""
+    """Bounds the entries that begin with a prefix; for a full index the bound is the entry.
+
+    Entries may be too small for any float. So the cores are scaled to a largest element of one, and
+    those of a distribution, which have no sign, are logarithms. All is float64: two entries that
+    differ should not become ties.
+    """
 
     def __init__(self, tensor: Queries) -> None:
         self.structure, self.optimize = tensor.structure, tensor.optimize
         self.limit = tensor.memory_limit // 8
         self.depth, self.shape = tensor.ndim, tensor.shape
-        self.log = self.structure.normalized and sum(map(log, self.shape)) > _LOG_DOMAIN
+        self.log = self.structure.normalized
         tensor.check_finite()
-        # float64 throughout: two entries that differ should not become ties.
-        cores = [x.detach().double() for x in tensor.operands(log=self.log)]
+        with torch.no_grad():
+            cores = tensor.operands(log=self.log, dtype=torch.float64)
+            if self.log:
+                largest = [float(x.max()) for x in cores]
+                cores = [x - peak for x, peak in zip(cores, largest, strict=True)]
+                self.log_scale = sum(largest) - float(tensor.log_total(tuple(range(len(cores)))))
+            else:
+                largest = [float(x.abs().max()) or 1.0 for x in cores]
+                cores = [x / peak for x, peak in zip(cores, largest, strict=True)]
+                self.log_scale = sum(map(log, largest))
         self.device = cores[0].device
         # Cores with a sign are bounded by their absolute values.
         self.signed = not self.log and any(bool((x < 0).any()) for x in cores)
         self.exact = cores
         self.cores = [x.abs() for x in cores] if self.signed else cores
         self.maxima = {e: self.cores[e].amax(0) for e in self.structure.free}
-        self.log_total = 0.0
-        if self.structure.normalized:
-            with torch.no_grad():
-                self.log_total = float(tensor.log_total(tuple(range(len(cores)))))
         self.count = 0
 
     def expand(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,7 +139,8 @@ class _Bounds:
         children = torch.cat([parents, choices], dim=1)
         self.count += len(children)
         bounds = self._bound(children.to(self.device)).cpu()
-        if bool((bounds.isnan() | (bounds == inf)).any()):
+        values = self.scaled(bounds)
+        if bool((values.isnan() | (values == inf)).any()):
             raise ValueError("the entries overflow float64: scale the cores down")
         return bounds, children
 
@@ -141,17 +154,20 @@ class _Bounds:
         semiring = LOG_SUM_EXP if self.log else SUM_PRODUCT
         return plan(operands, prefixes, semiring=semiring)
 
-    def scaled(self, bound: float) -> float:
-        """A bound as a value of the tensor."""
-        return exp(bound - self.log_total) if self.log else bound * exp(-self.log_total)
+    def scaled(self, bounds: Tensor) -> Tensor:
+        """Bounds as values of the tensor."""
+        if self.log:
+            return (bounds + self.log_scale).exp()
+        return bounds.sign() * (bounds.abs().log() + self.log_scale).exp()
 
 
 class _Found:
-    """The best ``k`` entries so far. Values that agree to ten digits are ties."""
+    """The best ``k`` entries so far, or their logarithms. Values that agree to ten digits are ties."""
 
-    def __init__(self, k: int) -> None:
-        self.k = k
+    def __init__(self, k: int, *, log: bool) -> None:
+        self.k, self.log = k, log
         self._kept: list[tuple[float, Prefix]] = []  # ascending in (-value, index)
+        self._seen: set[Prefix] = set()
 
     @property
     def threshold(self) -> float:
@@ -162,31 +178,29 @@ class _Found:
         """Whether an entry that begins with ``prefix`` could be among the best."""
         if len(self._kept) < self.k:
             return True
-        threshold, bound = self.threshold, _rounded(bound)
+        threshold, bound = self.threshold, self._rounded(bound)
         if bound == threshold:  # a tie: the smaller index wins
             return prefix <= self._kept[-1][1][: len(prefix)]
         return bound > threshold
 
     def promising(self, bounds: Tensor, prefixes: Tensor) -> Iterable[tuple[float, Prefix]]:
         """Those of a batch that are wanted; most are dropped before they become Python objects."""
-        slack = 1e-9 * abs(self.threshold) if self.threshold > -inf else 0.0
-        near = (bounds >= self.threshold - slack).nonzero().squeeze(1)
+        unit = 1.0 if self.log or self.threshold == -inf else abs(self.threshold)
+        near = (bounds >= self.threshold - 1e-9 * unit).nonzero().squeeze(1)
         pairs = zip(bounds[near].tolist(), map(tuple, prefixes[near].tolist()), strict=True)
         return (pair for pair in pairs if self.wants(*pair))
 
     def add(self, value: float, index: Prefix) -> None:
         """Keep an entry if it is among the best."""
-        entry = (-_rounded(value), index)
-        place = bisect_left(self._kept, entry)
-        known = place < len(self._kept) and self._kept[place] == entry
-        if self.wants(value, index) and not known:
-            self._kept.insert(place, entry)
+        if self.wants(value, index) and index not in self._seen:
+            self._seen.add(index)
+            insort(self._kept, (-self._rounded(value), index))
             del self._kept[self.k :]
 
     def entries(self) -> list[Prefix]:
         """The indices, best first."""
         return [index for _, index in self._kept]
 
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.10g}")
+    def _rounded(self, value: float) -> float:
+        # The digits of a value are the decimals of its logarithm.
+        return round(value, _DIGITS) if self.log else float(f"{value:.{_DIGITS}g}")

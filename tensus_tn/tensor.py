@@ -263,12 +263,14 @@ class DagTensor(nn.Module, Queries):
             cores = [torch.softmax(logits, dim=0) for logits in cores]
         return dict(zip(self.dag.edges, cores, strict=True))
 
-    def operands(self, *, log: bool = False) -> list[Tensor]:
+    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
         """One tensor for each edge, with the indices of ``structure.terms``."""
         operands: list[Tensor] = list(self._parameters.values())  # type: ignore[arg-type]
         if self.structure.normalized:
             normalize = torch.log_softmax if log else torch.softmax
-            operands = [normalize(logits, dim=0) for logits in operands]
+            operands = [normalize(logits, dim=0, dtype=dtype) for logits in operands]
+        elif dtype is not None:
+            operands = [core.to(dtype) for core in operands]
         for e in self.structure.squeezed:
             operands[e] = operands[e].reshape(self.structure.operand_shapes[e])
         return operands
@@ -378,9 +380,9 @@ class Conditional(Queries):
         """The dtype of the cores."""
         return self.tensor.dtype
 
-    def operands(self, *, log: bool = False) -> list[Tensor]:
+    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
         """One tensor for each edge, with the indices of ``structure.terms``."""
-        operands = self.tensor.operands(log=log)
+        operands = self.tensor.operands(log=log, dtype=dtype)
         for e, choice in self.fixed.items():
             operands[e] = operands[e][choice]
         return operands

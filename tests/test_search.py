@@ -1,5 +1,6 @@
 import itertools
 import random
+from copy import deepcopy
 
 import pytest
 import torch
@@ -79,6 +80,43 @@ def test_large_tensors_without_enumeration():
             neighbours = best.index[:1].repeat(choices, 1)
             neighbours[:, axis] = torch.arange(choices)
             assert t[neighbours].max() <= best.value[0] * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_top_k_under_an_improbable_condition(dtype):
+    """The fixed slice underflows as a probability, in one of the dtypes or in both."""
+    for logit in (-200, -2000):
+        t = DagTensor(Dag.complete(3), choices=3, rank=2, dtype=dtype)
+        with torch.no_grad():
+            t.core_0[0] += logit
+        left = t.condition({(0, 1): 0})
+        best = left.top_k(1)
+        assert best.exact
+        torch.testing.assert_close(best.value[0], left.to_dense().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_probabilities_that_underflow_are_told_apart(dtype):
+    t = DagTensor(Dag.complete(3), choices=3, rank=2, init_scale=400.0, dtype=dtype)
+    best = t.top_k(200)
+    assert best.exact
+    assert best.value[-1] == 0
+    index = torch.cartesian_prod(*(torch.arange(size) for size in t.shape))
+    logs = deepcopy(t).double().log_prob(index).reshape(t.shape)
+    assert [tuple(row) for row in best.index.tolist()] == ranked(logs, 200)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_free_entries_that_underflow_are_told_apart(dtype):
+    t = DagTensor(Dag.complete(3), choices=3, rank=2, parametrization="free", dtype=dtype)
+    expected = t.top_k(4).index
+    with torch.no_grad():
+        for core in t.parameters():
+            core *= torch.finfo(dtype).tiny ** 0.5
+    best = t.top_k(4)
+    assert best.exact
+    assert best.value.abs().max() == 0
+    assert torch.equal(best.index, expected)
 
 
 def test_the_log_domain_is_used_where_entries_underflow():
