@@ -13,8 +13,13 @@ from torch.autograd import forward_ad
 
 
 def is_mapped(x: Tensor) -> bool:
-    """Whether a tensor stands for a batch inside ``torch.func``: its values can't be looked at."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+    """Whether a tensor stands for a batch inside ``vmap``: its values can't be looked at."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):  # one wrapper for each transform it is in
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
 
 
 def require_plain(what: str, *tensors: Tensor | None) -> None:
@@ -49,7 +54,7 @@ def is_batch(index: Any) -> bool:
 def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
     """One index as non-negative integers; negative ones count from the end, as in Python."""
     if isinstance(index, Tensor):
-        _check_integers(index)
+        _check_index(index)
     entry = index.tolist() if isinstance(index, (Tensor, np.ndarray)) else index
     entry = list(entry) if isinstance(entry, (list, tuple)) else [entry]
     if len(entry) != len(shape):
@@ -69,7 +74,7 @@ def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
 
 def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
     """A batch ``(..., M)`` of indices as rows ``(B, M)`` of non-negative integers."""
-    _check_integers(index)
+    _check_index(index)
     if index.ndim == 0 or index.shape[-1] != len(shape):
         raise ValueError(f"expected an index (..., {len(shape)}), got {tuple(index.shape)}")
     rows = index.reshape(-1, len(shape)).long()
@@ -79,10 +84,6 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
         torch._assert_async(inside, "an index is out of range")
         # Clamped, because a lookup out of range ends the process inside a compiled parallel loop.
         return torch.where(rows < 0, rows + sizes, rows).clamp_min(0).minimum(sizes - 1)
-    if is_mapped(rows):
-        raise ValueError(
-            "an index may have any batch dimensions (..., M): pass it whole, not by vmap"
-        )
     if rows.numel() == 0:
         return rows
     lowest, highest = (int(x) for x in rows.aminmax())
@@ -98,6 +99,10 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.where(rows < 0, rows + sizes, rows)
 
 
-def _check_integers(index: Tensor) -> None:
+def _check_index(index: Tensor) -> None:
     if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
         raise TypeError(f"an index has integers, got a tensor of {index.dtype}")
+    if not torch.compiler.is_compiling() and is_mapped(index):
+        raise ValueError(
+            "an index may have any batch dimensions (..., M): pass it whole, not by vmap"
+        )

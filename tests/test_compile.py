@@ -93,10 +93,42 @@ def test_vmap_of_the_sum():
     torch.testing.assert_close(sums, torch.ones(2))
 
 
-def test_vmap_over_the_index_is_refused():
+@pytest.mark.parametrize("parametrization", ["softmax", "free"])
+def test_derivatives_of_a_batch_by_torch_func(parametrization):
+    t = DagTensor(Dag.complete(2), 3, 2, parametrization=parametrization, dtype=torch.float64)
+    index = random_index(t.shape, 5)
+    names, cores = zip(*t.named_parameters(), strict=True)
+    point = tuple(core.detach() for core in cores)
+
+    def entries(*cores):
+        return torch.func.functional_call(t, dict(zip(names, cores, strict=True)), (index,))
+
+    def total(*cores):
+        return entries(*cores).sum()
+
+    every = tuple(range(len(point)))
+    found = torch.func.grad(total, every)(*point)
+    torch.testing.assert_close(found, torch.autograd.grad(t[index].sum(), cores))
+    jacobian = torch.autograd.functional.jacobian(entries, point)
+    torch.testing.assert_close(torch.func.jacrev(entries, every)(*point), jacobian)
+    torch.testing.assert_close(torch.func.jacfwd(entries, every)(*point), jacobian)
+    hessian = torch.autograd.functional.hessian(total, point)
+    torch.testing.assert_close(torch.func.hessian(total, every)(*point), hessian)
+
+
+def test_a_bad_index_is_found_inside_torch_func():
+    t = make("softmax")
+    parameters = {name: core.detach() for name, core in t.named_parameters()}
+    call = torch.func.functional_call
+    with pytest.raises(ValueError, match="out of range for 4 choices"):
+        torch.func.grad(lambda p: call(t, p, (torch.full((2, 6), 4),)).sum())(parameters)
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (3, 5, 6)])
+def test_vmap_over_the_index_is_refused(shape):
     t = make("softmax")
     with pytest.raises(ValueError, match="pass it whole, not by vmap"):
-        torch.func.vmap(t.log_prob)(torch.zeros(3, 5, 6, dtype=torch.long))
+        torch.func.vmap(t.log_prob)(torch.zeros(shape, dtype=torch.long))
 
 
 def test_plans_are_made_once_and_the_cache_is_bounded():
