@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from math import exp
 from typing import Any, Literal, cast
 
@@ -137,27 +138,29 @@ class DagTensor(nn.Module, Queries):
         return cls.tensor_train(shape, 1, **settings)
 
     @classmethod
-    def from_tt(cls, cores: Sequence[Tensor]) -> DagTensor:
+    def from_tt(cls, cores: Sequence[Any]) -> DagTensor:
         """A network over a path from tensor-train cores ``(r, n, r')`` as TensorLy has them.
+
+        They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
 
         Example:
             >>> t = DagTensor.from_tt([torch.ones(1, 4, 2), torch.ones(2, 5, 1)])
             >>> t[3, 4].item()
             2.0
         """
-        ends = [1, *(core.shape[-1] for core in cores)]
-        for k, core in enumerate(cores):
-            if (
-                core.ndim != 3
-                or core.shape[0] != ends[k]
-                or (k == len(cores) - 1 and ends[-1] != 1)
-            ):
-                shapes = [tuple(core.shape) for core in cores]
+        cores = _as_tensors(cores)
+        shapes = [tuple(core.shape) for core in cores]
+        if not shapes or any(len(shape) != 3 for shape in shapes):
+            raise ValueError(
+                f"expected one or more cores (r, n, r') of a tensor train, got {shapes}"
+            )
+        ends = [1, *(shape[-1] for shape in shapes)]
+        for k, shape in enumerate(shapes):
+            if shape[0] != ends[k] or (k == len(shapes) - 1 and ends[-1] != 1):
                 raise ValueError(f"core {k} does not fit a tensor train (r, n, r'): {shapes}")
-        shape, ranks = [core.shape[1] for core in cores], dict(enumerate(ends[1:-1], 1))
-        tensor = cls.tensor_train(
-            shape, cast(Rank, ranks or 1), dtype=cores[0].dtype, device=cores[0].device
-        )
+        ranks = dict(enumerate(ends[1:-1], 1))
+        settings = {"dtype": cores[0].dtype, "device": cores[0].device}
+        tensor = cls.tensor_train([n for _, n, _ in shapes], cast(Rank, ranks or 1), **settings)
         return tensor._filled([core.movedim(1, 0) for core in cores])
 
     def to_tt(self) -> list[Tensor]:
@@ -177,19 +180,27 @@ class DagTensor(nn.Module, Queries):
         return [share * core.movedim(0, 1) for core in self.cores().values()]
 
     @classmethod
-    def from_cp(cls, weights: Tensor | None, factors: Sequence[Tensor]) -> DagTensor:
+    def from_cp(cls, weights: Any | None, factors: Sequence[Any]) -> DagTensor:
         """A network from CP weights ``(d,)`` and factors ``(n, d)`` as TensorLy has them.
+
+        They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
 
         Example:
             >>> DagTensor.from_cp(None, [torch.ones(4, 3), torch.ones(5, 3)])[0, 0].item()
             3.0
         """
+        factors = _as_tensors(factors)
         shapes = [tuple(factor.shape) for factor in factors]
         if len(shapes) < 2 or any(len(s) != 2 or s[1] != shapes[0][1] for s in shapes):
             raise ValueError(f"expected two or more factors (n, d) with one d, got {shapes}")
         first, *rest = factors
         if weights is not None:
-            first = first * weights
+            weights = torch.as_tensor(weights, device=first.device)
+            if weights.shape != first.shape[1:]:
+                raise ValueError(
+                    f"expected weights {tuple(first.shape[1:])}, got {tuple(weights.shape)}"
+                )
+            first = first * weights  # in the wider of their dtypes
         settings = {"dtype": first.dtype, "device": first.device}
         return cls.cp([s[0] for s in shapes], shapes[0][1], **settings)._filled([first, *rest])
 
@@ -359,6 +370,13 @@ class DagTensor(nn.Module, Queries):
             f"{self.dag}, choices={show_choices}, rank={show_ranks}, "
             f"parametrization={self.parametrization!r}, ties={self.ties!r}"
         )
+
+
+def _as_tensors(arrays: Iterable[Any]) -> list[Tensor]:
+    """Tensors and arrays as tensors of one dtype, the widest of theirs."""
+    tensors = [torch.as_tensor(array) for array in arrays]
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.bool)
+    return [tensor.to(dtype) for tensor in tensors]
 
 
 class Conditional(Queries):
