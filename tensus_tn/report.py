@@ -18,6 +18,7 @@ class Report:
     Attributes:
         errors: The relative error ``norm(model - data) / norm(data)`` of the start that did best,
             before the first sweep and after each.
+        error: The relative error of the result.
         converged: Whether it stopped because it could not get better, not at ``max_sweeps``.
         seconds: The time that all starts took.
         seed: The seed of the random starts.
@@ -29,15 +30,14 @@ class Report:
     """
 
     errors: tuple[float, ...] = field(repr=False)
+    error: float = field(init=False)
     converged: bool
     seconds: float
     seed: int
     restarts: int
 
-    @property
-    def error(self) -> float:
-        """The relative error of the result."""
-        return min(self.errors)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", min(self.errors))
 
     def __str__(self) -> str:
         return (
@@ -53,6 +53,7 @@ class LikelihoodReport:
 
     Attributes:
         log_likelihoods: The mean log-likelihood of a sample, before the first sweep and after each.
+        log_likelihood: The mean log-likelihood of a sample under the result.
         converged: Whether it stopped because it could not get better, not at ``max_sweeps``.
         seconds: The time that it took.
 
@@ -62,13 +63,12 @@ class LikelihoodReport:
     """
 
     log_likelihoods: tuple[float, ...] = field(repr=False)
+    log_likelihood: float = field(init=False)
     converged: bool
     seconds: float
 
-    @property
-    def log_likelihood(self) -> float:
-        """The mean log-likelihood of a sample under the result."""
-        return self.log_likelihoods[-1]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log_likelihood", self.log_likelihoods[-1])
 
     def __str__(self) -> str:
         return (

@@ -166,6 +166,7 @@ def test_report():
     assert all(b <= a + 1e-12 for a, b in pairwise(report.errors))
     assert report.error == pytest.approx(relative_error(tensor, dense), rel=1e-9)
     assert f"{report.error:.2e}" in str(report)
+    assert f"error={report.error}, converged=True" in repr(report)
     with pytest.raises(AttributeError):
         report.seed = 8
 

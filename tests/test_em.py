@@ -133,6 +133,8 @@ def test_report():
     assert not report.converged
     assert report.seconds > 0
     assert "max_sweeps" in str(report)
+    assert report.log_likelihood == report.log_likelihoods[-1]
+    assert f"log_likelihood={report.log_likelihood}, converged=False" in repr(report)
 
 
 ROWS = torch.tensor([[0, 1], [1, 2]])
