@@ -100,6 +100,8 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _check_index(index: Tensor) -> None:
+    if not isinstance(index, Tensor):
+        raise TypeError(f"an index must be a tensor of integers, got {type(index).__name__}")
     if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
         raise TypeError(f"an index has integers, got a tensor of {index.dtype}")
     if not torch.compiler.is_compiling() and is_mapped(index):

@@ -27,6 +27,8 @@ _BLOCK = 2**24
 _PULL = 0.3
 
 
+# The fit differentiates, so it leaves inference mode, and what it returns can be trained.
+@torch.inference_mode(False)
 def complete(
     index: Tensor,
     values: Tensor,
@@ -98,7 +100,8 @@ def complete(
         )
     if not len(rows):
         raise ValueError("at least one observed entry is needed, got none")
-    problem = partial(ObservedFit, rows.to(values.device))
+    # A copy: an index that was made in inference mode can't be saved for a backward pass.
+    problem = partial(ObservedFit, rows.to(values.device, copy=True))
     return tensor, fit(tensor, values.flatten(), problem, settings)
 
 

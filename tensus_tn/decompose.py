@@ -19,6 +19,8 @@ from tensus_tn.tensor import DagTensor
 _BATCH = 2**24
 
 
+# The fit differentiates, so it leaves inference mode, and what it returns can be trained.
+@torch.inference_mode(False)
 def decompose(
     dense: Tensor,
     dag: Dag,

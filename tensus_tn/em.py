@@ -22,6 +22,8 @@ from tensus_tn.tensor import DagTensor
 _PIECE = 2**16
 
 
+# The fit differentiates, so it leaves inference mode, and what it returns can be trained.
+@torch.inference_mode(False)
 def fit_em(
     index: Tensor,
     start: DagTensor,
@@ -77,10 +79,12 @@ def fit_em(
     if not tol >= 0:
         raise ValueError(f"tol must be a non-negative number, got {tol}")
     start.check_finite()
+    rows = check_rows(index, start.shape)
     shares = _weights(index, weights)
     used = shares > 0
-    rows, shares = _distinct(check_rows(index, start.shape)[used], shares[used])
-    impossible = (start.log_prob(rows) == -inf).nonzero()
+    rows, shares = _distinct(rows[used], shares[used])
+    with torch.no_grad():
+        impossible = (start.log_prob(rows) == -inf).nonzero()
     if len(impossible):
         sample = rows[impossible[0, 0]].tolist()
         raise ValueError(f"the start gives the sample {sample} no probability: it can't be fitted")

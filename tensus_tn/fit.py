@@ -45,10 +45,12 @@ class Settings:
 
 
 def check_data(name: str, data: Any) -> None:
-    """Raise unless ``data`` is a tensor of finite floating-point numbers."""
+    """Raise unless ``data`` is a dense tensor of finite floating-point numbers."""
     if not isinstance(data, Tensor) or not data.is_floating_point():
         given = f"a tensor of {data.dtype}" if isinstance(data, Tensor) else type(data).__name__
         raise TypeError(f"{name} must be a floating-point tensor, got {given}")
+    if data.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {data.layout}: use to_dense()")
     if not bool(data.isfinite().all()):
         where = (~data.isfinite()).nonzero()[0].tolist()
         raise ValueError(f"{name} must be finite, got {float(data[tuple(where)])} at {where}")

@@ -50,7 +50,7 @@ class DagTensor(nn.Module, Queries):
         ties: ``"node"``, a rank index for each inner node, or ``"global"``, one for all of them.
         init_scale: The standard deviation of the logits (``softmax``) or, about, of the entries
             (``free``).
-        dtype: Of the parameters; torch's default when None.
+        dtype: Of the parameters, a floating-point type; torch's default when None.
         device: Of the parameters.
         generator: For the initial values.
         optimize: How to find contraction paths; passed to opt_einsum, so also a cotengra optimizer.
@@ -89,6 +89,8 @@ class DagTensor(nn.Module, Queries):
             raise ValueError(
                 f"parametrization must be 'softmax' or 'free', got {parametrization!r}"
             )
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating-point type, got {dtype}")
         sizes, self.choice_names = edge_choices(dag, choices)
         self.structure = make_structure(
             dag, sizes, rank, ties, normalized=parametrization == "softmax"

@@ -96,6 +96,19 @@ def test_shapes_of_the_batch_negative_indices_and_names():
     assert tensor.choice_names[0, 1] == ("a", "b", "c", "d")
 
 
+@pytest.mark.parametrize("method", ["als", "gradient"])
+def test_inference_mode_does_not_matter(method):
+    dense = truth(Dag.path(3))
+    with torch.inference_mode():
+        index = observe(dense, 0.5).nonzero()
+        values = dense[tuple(index.t())]
+        options = {"restarts": 1, "method": method, "max_sweeps": 5}
+        tensor, _ = complete(index, values, Dag.path(3), 4, 2, **options)
+    expected, _ = complete(index.clone(), values.clone(), Dag.path(3), 4, 2, **options)
+    torch.testing.assert_close(tensor.to_dense(), expected.to_dense())
+    tensor.to_dense().sum().backward()  # the network can be trained
+
+
 def test_repeated_entries_count_as_often():
     index = torch.tensor([[0], [0], [0], [1]])
     values = torch.tensor([1.0, 1.0, 4.0, 5.0])

@@ -216,6 +216,17 @@ def test_strides_gradients_and_scale_of_the_input_do_not_matter():
         torch.testing.assert_close(dense_of(tensor) / scale, dense)
 
 
+@pytest.mark.parametrize("method", ["als", "gradient"])
+def test_inference_mode_does_not_matter(method):
+    with torch.inference_mode():
+        dense = torch.randn(3, 3, 3, generator=generator(0), dtype=torch.float64)
+        options = {"ties": "global", "restarts": 1, "method": method, "max_sweeps": 20}
+        tensor, _ = decompose(dense, Dag.path(3), 2, **options)
+    expected, _ = decompose(dense.clone(), Dag.path(3), 2, **options)
+    torch.testing.assert_close(tensor.to_dense(), expected.to_dense())
+    tensor.to_dense().sum().backward()  # the network can be trained
+
+
 def test_zeros():
     tensor, report = decompose(torch.zeros(3, 3, 3), Dag.path(3), 2, ties="global")
     assert not dense_of(tensor).any()
@@ -237,6 +248,7 @@ def test_progress_bar_only_when_asked(capsys, monkeypatch):
         (torch.ones(2, 2, 2, dtype=torch.long), TypeError, "floating-point.*int64"),
         (torch.ones(2, 2, 2, dtype=torch.cfloat), TypeError, "floating-point.*complex64"),
         ([[1.0]], TypeError, "floating-point tensor, got list"),
+        (torch.ones(2, 2, 2).to_sparse(), TypeError, "dense tensor, got torch.sparse_coo"),
         (torch.tensor([[[1.0, float("nan")]]]), ValueError, r"finite, got nan at \[0, 0, 1\]"),
         (torch.tensor([[[float("inf"), 1.0]]]), ValueError, "finite, got inf"),
         (torch.ones(2, 0, 2), ValueError, "choices of edge"),

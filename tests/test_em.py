@@ -124,6 +124,18 @@ def test_the_start_is_not_changed_and_long_paths_do_not_underflow():
     assert report.log_likelihoods[-1] > report.log_likelihoods[0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inference_mode_does_not_matter(dtype):
+    with torch.inference_mode():
+        start = network(Dag.path(3), dtype=dtype)
+        samples = start.sample(50, generator=generator(0))
+        tensor, _ = fit_em(samples, start, max_sweeps=3)
+    start = network(Dag.path(3), dtype=dtype)
+    expected, _ = fit_em(samples.clone(), start, max_sweeps=3)
+    torch.testing.assert_close(tensor.to_dense(), expected.to_dense())
+    tensor.to_dense().sum().backward()  # the network can be trained
+
+
 def test_report():
     start = network(Dag.path(3))
     samples = start.sample(50, generator=generator(0))
@@ -152,6 +164,7 @@ ROWS = torch.tensor([[0, 1], [1, 2]])
         (ROWS + 2, None, ValueError, "out of range for 3 choices"),
         (ROWS[:, :1], None, ValueError, "expected an index"),
         (ROWS.float(), None, TypeError, "integers"),
+        (ROWS.tolist(), None, TypeError, "an index must be a tensor of integers, got list"),
     ],
 )
 def test_bad_data(index, weights, error, message):

@@ -320,3 +320,9 @@ def test_bad_arguments(arguments, message):
 def test_a_dag_is_needed():
     with pytest.raises(TypeError, match="dag must be a Dag, got list"):
         DagTensor([(0, 1)], choices=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bool])
+def test_cores_are_real_numbers(dtype):
+    with pytest.raises(TypeError, match=f"dtype must be a floating-point type, got {dtype}"):
+        DagTensor(Dag.path(3), choices=3, dtype=dtype)
