@@ -32,21 +32,24 @@ def make_plan(
             ``"marginal"``: some choices kept, the others summed, without the cores that this does not
             need. ``"all"``: the sum of all entries, with all cores.
         batch: The number of entries, for ``"entries"``.
-        kept: The edges whose choices are kept, by number, for ``"marginal"``.
+        kept: The edges, by number: for ``"marginal"`` those whose choices are kept, for ``"entries"``
+            those whose cores are contracted, all of them if empty.
         optimize: Passed to :func:`~tensus_tn.plan.find_plan`.
         limit: The most entries that one tensor may have.
     """
     terms, sizes = structure.terms, structure.sizes
     if kind == "entries":
-        choices = [None if e in structure.fixed else structure.choice(e) for e in range(len(terms))]
-        return find_table_plan(terms, choices, sizes, batch, optimize=optimize, limit=limit)
+        used = kept or tuple(range(len(terms)))
+        choices = [None if e in structure.fixed else structure.choice(e) for e in used]
+        inputs = [terms[e] for e in used]
+        return find_table_plan(inputs, choices, sizes, batch, optimize=optimize, limit=limit)
     if kind == "entry":
         return find_plan(structure.core_ranks, (), sizes, optimize=optimize, limit=limit)
     if kind == "all":
         return find_plan(terms, (), sizes, optimize=optimize, limit=limit)
-    used = [terms[e] for e in used_edges(structure, kept)]
+    inputs = [terms[e] for e in used_edges(structure, kept)]
     output = tuple(structure.choice(e) for e in kept)
-    return find_plan(used, output, sizes, optimize=optimize, limit=limit)
+    return find_plan(inputs, output, sizes, optimize=optimize, limit=limit)
 
 
 _cached = lru_cache(maxsize=1024)(make_plan)

@@ -13,11 +13,13 @@ import heapq
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf, log, prod
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tensus_tn.cache import fetch
 from tensus_tn.checks import check_size
@@ -145,20 +147,40 @@ class _Bounds:
         return bounds, children
 
     def _bound(self, prefixes: Tensor) -> Tensor:
-        length = prefixes.shape[1]
-        rest = frozenset(self.structure.free[length:])
-        settings = {"batch": len(prefixes), "optimize": self.optimize, "limit": self.limit}
-        plan = cast(TablePlan, fetch(self.structure.fix(rest), "entries", **settings))
+        closed = self.structure.free[: prefixes.shape[1]]
+        rest = frozenset(self.structure.free[len(closed) :])
         cores = self.cores if rest else self.exact
         operands = [self.maxima[e] if e in rest else core for e, core in enumerate(cores)]
+        # Cores without a rank are factors of their own: a plan of many of them would take long to
+        # make. The last edge stays, so that the plan has something to look up.
+        ranks = self.structure.core_ranks
+        tied = tuple(e for e in range(len(cores)) if ranks[e] or e == closed[-1])
+        column = {e: number for number, e in enumerate(closed)}
+        settings = {"batch": len(prefixes), "optimize": self.optimize, "limit": self.limit}
+        plan = cast(TablePlan, fetch(self.structure.fix(rest), "entries", kept=tied, **settings))
         semiring = LOG_SUM_EXP if self.log else SUM_PRODUCT
-        return plan(operands, prefixes, semiring=semiring)
+        looked_up = prefixes[:, [column[e] for e in tied if e in column]]
+        value = plan([operands[e] for e in tied], looked_up, semiring=semiring)
+        alone = [e for e in range(len(cores)) if e not in tied]
+        factors = _look_up([operands[e] for e in alone], list(map(column.get, alone)), prefixes)
+        return value + factors.sum(1) if self.log else value * factors.prod(1)
 
     def scaled(self, bounds: Tensor) -> Tensor:
         """Bounds as values of the tensor."""
         if self.log:
             return (bounds + self.log_scale).exp()
         return bounds.sign() * (bounds.abs().log() + self.log_scale).exp()
+
+
+def _look_up(cores: list[Tensor], columns: list[int | None], prefixes: Tensor) -> Tensor:
+    """The values ``(B, E)`` of cores ``(C,)`` at columns of ``prefixes``; a core ``()`` has none."""
+    flat = [core.reshape(-1) for core in cores]
+    starts = [0, *accumulate(map(len, flat))]
+    # One more column, of zeros, finds the only value of a core that has none.
+    choices = pad(prefixes, (0, 1))[:, [-1 if column is None else column for column in columns]]
+    positions = choices + torch.tensor(starts[:-1], dtype=torch.long, device=prefixes.device)
+    empty = torch.zeros(0, dtype=torch.float64, device=prefixes.device)
+    return torch.cat([empty, *flat])[positions]
 
 
 class _Found:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from networks import brute_force, random_tensor
 
-from tensus_tn import Dag, DagTensor
+from tensus_tn import Dag, DagTensor, cache, search
 from tensus_tn.execute import MAX_PRODUCT
 
 
@@ -125,6 +125,25 @@ def test_the_log_domain_is_used_where_entries_underflow():
     assert best.exact
     expected = [int(core.flatten().argmax()) for core in t.cores().values()]
     assert best.index.tolist() == [expected]
+
+
+@pytest.mark.parametrize("parametrization", ["softmax", "free"])
+def test_edges_without_ranks_stay_out_of_the_plans(parametrization, monkeypatch):
+    """Two of eight edges share a rank: a plan has these and the last edge of the prefix."""
+    plans = []
+
+    def recorded(*query, **settings):
+        plans.append(cache.fetch(*query, **settings))
+        return plans[-1]
+
+    monkeypatch.setattr(search, "fetch", recorded)
+    rank = {node: 2 if node == 4 else 1 for node in range(1, 8)}
+    t = DagTensor(Dag.path(8), 2, rank, parametrization=parametrization, dtype=torch.float64)
+    for tensor in (t, t.condition({(0, 1): 1, (3, 4): 0})):
+        best = tensor.top_k(9)
+        assert best.exact
+        assert [tuple(row) for row in best.index.tolist()] == ranked(tensor.to_dense(), 9)
+    assert max(sum(map(len, plan.groups)) for plan in plans) == 3
 
 
 def test_a_budget_stops_the_proof_and_says_so():
