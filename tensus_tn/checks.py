@@ -24,8 +24,9 @@ def is_mapped(x: Tensor) -> bool:
 
 def require_plain(what: str, *tensors: Tensor | None) -> None:
     """Refuse tensors of ``torch.func`` and tangents, which custom operators lose without a word."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     for x in tensors:
-        if x is not None and (is_mapped(x) or forward_ad.unpack_dual(x).tangent is not None):
+        if x is not None and (wrapped(x) or forward_ad.unpack_dual(x).tangent is not None):
             raise NotImplementedError(
                 f"{what} has neither a forward-mode derivative (jvp) nor rules for torch.func (grad, "
                 "jacrev, vmap, ...): differentiate by backward() or torch.autograd.grad"
