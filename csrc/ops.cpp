@@ -28,11 +28,9 @@ using namespace tensus;
 
 // ---------------------------------------------------------------------------------------------- memory and threads
 
-constexpr int64_t kLarge = 1 << 20;  // bytes from which a state comes from the arena
-
 Tensor new_state(const Tensor& like, int64_t nodes, int64_t rank, int64_t features) {
   const int64_t bytes = nodes * rank * features * int64_t(like.element_size());
-  if (bytes < kLarge) return torch::stable::new_empty(like, {nodes, rank, features});
+  if (bytes < int64_t(kLarge)) return torch::stable::new_empty(like, {nodes, rank, features});
   return torch::stable::from_blob(acquire_block(size_t(bytes)), {nodes, rank, features},
                                   {rank * features, features, 1}, like.device(), like.scalar_type(), release_block);
 }

@@ -6,6 +6,8 @@
 
 namespace tensus {
 
+constexpr size_t kLarge = size_t(1) << 20;  // bytes from which a block is worth keeping
+
 void* acquire_block(size_t bytes);  // aligned to a cache line, uninitialised; throws std::bad_alloc
 void release_block(void* block);
 

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kMaxChunks = 256;
 constexpr int64_t kChunkSegments = 4096;  // about, at least
-constexpr size_t kLarge = 1 << 20;        // bytes from which memory comes from the arena
 constexpr size_t kLine = 64;
 
 // body(i) for i = 0 .. count - 1, each on the thread that is free.
