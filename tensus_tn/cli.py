@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
+from tensus_tn._arguments import check_size
 from tensus_tn._version import __version__
-from tensus_tn.checks import check_size
 from tensus_tn.data import Split
 from tensus_tn.tasks import (
     METHODS,

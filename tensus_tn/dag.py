@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from tensus_tn.checks import check_size
+from tensus_tn._arguments import check_size
 
 if TYPE_CHECKING:
     import networkx

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tensus_tn import config, show_config
+from tensus_tn import show_config
+from tensus_tn.propagation import extension
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "csrc/cuda"))
 import nvcc
@@ -65,6 +66,6 @@ def test_flags():
 
 
 def test_config_names_the_architectures(capsys):
-    built = "" if config._C is None else config._C.cuda_architectures()
+    built = "" if extension._C is None else extension._C.cuda_architectures()
     assert show_config()["CUDA kernels built"] == (built.split(";") if built else [])
     assert (built.replace(";", ", ") or "none") in capsys.readouterr().out

@@ -24,7 +24,8 @@ from benchmarks.propagate import graphs, peers
 from benchmarks.propagate.measure import inputs
 from benchmarks.propagate.peers import Peer, Product, run_dag
 from benchmarks.propagate.report import _markdown as markdown
-from tensus_tn import Dag, config, propagate_dag, show_config
+from tensus_tn import Dag, propagate_dag, show_config
+from tensus_tn.propagation import extension
 
 OURS = "tensus_tn"
 Run = Callable[[Tensor, dict], Tensor]
@@ -222,7 +223,7 @@ def main() -> None:
     if options.device != "cpu":
         if not torch.cuda.is_available():
             raise SystemExit("there is no GPU here: --device cpu shows that the command works")
-        if config._C is None or not config._C.cuda_architectures():
+        if extension._C is None or not extension._C.cuda_architectures():
             raise SystemExit("tensus_tn was built without CUDA kernels: see docs/cuda.md")
         peak = peak_bandwidth(options.device)
         name = torch.cuda.get_device_name(options.device)

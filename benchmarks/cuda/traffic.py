@@ -17,7 +17,7 @@ from typing import NamedTuple
 from benchmarks.propagate import graphs
 from benchmarks.propagate.report import _markdown as markdown
 from tensus_tn import Dag, RelationGraph
-from tensus_tn._segments import Segments
+from tensus_tn.propagation.segments import Segments
 
 MARK = "<!-- The rest is written by benchmarks/cuda/traffic.py. -->"
 NUMBER = INDEX = 4  # bytes: float32 and int32

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 DATA = Path(os.environ.get("TENSUS_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = {

@@ -17,7 +17,7 @@ from torch.nn.functional import embedding_bag
 
 from benchmarks.propagate.graphs import Problem
 from tensus_tn.dag import Dag
-from tensus_tn.propagate import propagate_dag
+from tensus_tn.propagation.functional import propagate_dag
 
 Step = Callable[[Tensor, Tensor], Tensor]
 Product = Callable[[Tensor], Tensor]

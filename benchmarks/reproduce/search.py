@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from tensus_tn import DagTensor
-from tensus_tn.em import fit_em
+from tensus_tn.fitting.em import fit_em
 from tensus_tn.nn import MetaGraph
 
 Row = tuple[int, ...]

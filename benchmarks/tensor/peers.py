@@ -90,7 +90,7 @@ class Ours(Peer):
 
     def decompose(self, dense: Tensor) -> Callable[[], Tensor]:
         try:
-            from tensus_tn.decompose import decompose
+            from tensus_tn.fitting.dense import decompose
         except ImportError as error:
             raise UnsupportedError("not there yet") from error
 

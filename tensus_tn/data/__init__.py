@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tensus_tn.data import sources
+from tensus_tn.data import catalogue
 from tensus_tn.data.dataset import Dataset, NodeLabels, NodePairs, Normalisation, Relation, Split
-from tensus_tn.data.folders import load_diffmg, load_gtn
 from tensus_tn.data.frameworks import from_dgl, from_hetero_data
+from tensus_tn.data.gtn_diffmg import load_diffmg, load_gtn
 from tensus_tn.data.herec import load_herec
 from tensus_tn.data.npz import load_npz
-from tensus_tn.data.planted import PLANTED_PATHS, planted
+from tensus_tn.data.planted_graph import PLANTED_PATHS, planted
 
 __all__ = [
     "PLANTED_PATHS",
@@ -47,9 +47,9 @@ def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
     """
     if source == "planted":
         return planted(**options)
-    if isinstance(source, str) and source in sources.KNOWN:
-        source = sources.data_folder() / sources.KNOWN[source].file
-    path = sources.find(source)
+    if isinstance(source, str) and source in catalogue.KNOWN:
+        source = catalogue.data_folder() / catalogue.KNOWN[source].file
+    path = catalogue.find(source)
     if path.is_file():
         return load_npz(path, **options)
     if (path / "edges.pkl").exists():

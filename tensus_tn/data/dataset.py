@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from tensus_tn._convert import RelationKey, require_ids, type_slices
-from tensus_tn.data.blocks import one_hot
-from tensus_tn.relations import RelationGraph
+from tensus_tn.data.arrays import one_hot
+from tensus_tn.propagation.edge_lists import RelationKey, require_ids, type_slices
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 Normalisation = Literal["diffmg", "row", "none"]
 Split = Literal["train", "val", "test"]

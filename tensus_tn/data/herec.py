@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tensus_tn.data import sources
-from tensus_tn.data.blocks import Ids, whole_numbers
+from tensus_tn.data import catalogue
+from tensus_tn.data.arrays import Ids, whole_numbers
 from tensus_tn.data.dataset import Dataset
 from tensus_tn.data.recommendation import Bipartite, assemble, split_pairs
 
@@ -48,7 +48,7 @@ def load_herec(
     """
     path = Path(folder)
     name = (name or path.resolve().name).lower().replace(" ", "_").removesuffix("_movie")
-    known = sources.KNOWN.get(name)
+    known = catalogue.KNOWN.get(name)
     if known is not None:
         names = {f"{first}_{second}": key for key, (first, second) in known.relations.items()}
         rated = f"{known.relations[known.ratings][0]}_{known.relations[known.ratings][1]}"
@@ -58,7 +58,7 @@ def load_herec(
         names = {stem: stem for stem in stems if stem.count("_") == 1}
     if ratings not in names:
         raise ValueError(f"ratings must be one of the files {list(names)}, got {ratings!r}")
-    columns = {stem: _read(sources.find(path / f"{stem}.dat")) for stem in names}
+    columns = {stem: _read(catalogue.find(path / f"{stem}.dat")) for stem in names}
     relations: dict[str, Bipartite] = {}
     counts: dict[str, int] = {}
     for stem in [ratings, *(other for other in names if other != ratings)]:

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from tensus_tn.data import sources
-from tensus_tn.data.blocks import Ids, block_counts, split_features, whole_numbers
+from tensus_tn.data import catalogue
+from tensus_tn.data.arrays import Ids, block_counts, split_features, whole_numbers
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
-from tensus_tn.data.folders import NodeTypes, check_node_types
+from tensus_tn.data.gtn_diffmg import NodeTypes, check_node_types
 from tensus_tn.data.recommendation import Bipartite, Pairs, assemble, split_pairs
 
 
@@ -35,9 +35,9 @@ def load_npz(
         FileNotFoundError: there is no gtn_acm.npz. The file comes from GTN's ACM, https://...
     """
     check_node_types(node_types)
-    file = sources.find(path)
+    file = catalogue.find(path)
     if verify:
-        sources.verify(file)
+        catalogue.verify(file)
     name = file.stem.removesuffix("_partial").rpartition("_")[2]
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} is not a data set in our format: it is no zip archive")
@@ -91,7 +91,7 @@ def _recommendation(name: str, arrays: Mapping[str, Any]) -> Dataset:
         pairs = Pairs(_ids(arrays, "diffmg_keep_pairs"), positive, negative)
     else:
         liked = arrays[f"positive_{ratings}"].astype(bool)
-        pairs = split_pairs(relations[ratings].pairs, liked, sources.KNOWN["douban"].seeds)
+        pairs = split_pairs(relations[ratings].pairs, liked, catalogue.KNOWN["douban"].seeds)
     return assemble(name, counts, relations, ratings, pairs)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensus_tn._convert import type_slices
-from tensus_tn.data.blocks import Ids
+from tensus_tn.data.arrays import Ids
 from tensus_tn.data.dataset import SPLITS, Dataset, NodePairs, Relation, Split
+from tensus_tn.propagation.edge_lists import type_slices
 
 
 class Bipartite(NamedTuple):

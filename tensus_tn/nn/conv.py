@@ -10,18 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn._build import Normalize
-from tensus_tn.checks import check_size
+from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge
+from tensus_tn.network.structure import Rank, Ties
+from tensus_tn.network.tensor import DagTensor
 from tensus_tn.nn import dgl, pyg
 from tensus_tn.nn.fixed import FixedMetaGraphs
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath, best_meta_graphs, best_meta_paths
 from tensus_tn.nn.projection import Features, Projections, check_features, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
 from tensus_tn.nn.search import Draw, MetaGraphSearch, check_sampling
-from tensus_tn.relations import RelationGraph
-from tensus_tn.structure import Rank, Ties
-from tensus_tn.tensor import DagTensor
+from tensus_tn.propagation.assembly import Normalize
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[Tensor], Tensor]

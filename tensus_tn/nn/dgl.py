@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensus_tn._convert import dgl_parts
 from tensus_tn.nn import pyg
 from tensus_tn.nn.schema import Schema
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.edge_lists import dgl_parts
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 def is_dgl(graph: Any) -> bool:

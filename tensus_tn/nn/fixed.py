@@ -11,8 +11,8 @@ from tensus_tn.dag import Dag, Edge
 from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.meta_graph import MetaGraph, check_meta_graphs
 from tensus_tn.nn.schema import IDENTITY
-from tensus_tn.propagate import propagate_dag
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.functional import propagate_dag
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 class FixedMetaGraphs(nn.Module):

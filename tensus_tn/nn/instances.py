@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.network.plan import min_fill_order
 from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.schema import IDENTITY
-from tensus_tn.plan import min_fill_order
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 @dataclass(frozen=True)

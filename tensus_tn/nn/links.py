@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.nn.schema import ZERO
-from tensus_tn.propagate import propagate_dag
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.functional import propagate_dag
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 def follow(

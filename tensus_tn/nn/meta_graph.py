@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-from tensus_tn.checks import check_size
+from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.network.queries import Queries
 from tensus_tn.nn.instances import count_instances
 from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.schema import IDENTITY, ZERO, EdgeType
-from tensus_tn.queries import Queries
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 if TYPE_CHECKING:
     import networkx

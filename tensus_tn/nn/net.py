@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn._convert import require_ids
-from tensus_tn.checks import check_size
+from tensus_tn._arguments import check_size
 from tensus_tn.nn import pyg
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm, reset_parts
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.projection import Features, Projections, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
 from tensus_tn.nn.search import Draw, check_sampling
+from tensus_tn.propagation.edge_lists import require_ids
 
 #: One draw for each head of each layer.
 Draws = Sequence[Sequence[Draw]]

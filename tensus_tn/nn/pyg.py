@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn._build import Normalize
-from tensus_tn._convert import RelationKey, hetero_data_parts, relation_name
 from tensus_tn.nn.schema import Schema
-from tensus_tn.relations import RelationGraph
+from tensus_tn.propagation.assembly import Normalize
+from tensus_tn.propagation.edge_lists import RelationKey, hetero_data_parts, relation_name
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 def is_hetero_data(data: Any) -> bool:

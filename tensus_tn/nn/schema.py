@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensus_tn._convert import relation_name
 from tensus_tn.dag import Dag, Edge
+from tensus_tn.propagation.edge_lists import relation_name
 
 #: The two relations that need no edges, under the names that `RelationGraph` gives them.
 IDENTITY, ZERO = "identity", "zero"

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tensus_tn.dag import Dag, Edge
+from tensus_tn.network.structure import Rank, Structure, Ties
+from tensus_tn.network.tensor import DagTensor
 from tensus_tn.nn.links import follow
-from tensus_tn.propagate import propagate_dag
-from tensus_tn.relations import RelationGraph
-from tensus_tn.structure import Rank, Structure, Ties
-from tensus_tn.tensor import DagTensor
+from tensus_tn.propagation.functional import propagate_dag
+from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 @dataclass(frozen=True)

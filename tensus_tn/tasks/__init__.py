@@ -1,10 +1,10 @@
 """Training on heterogeneous graphs: tasks, settings, the loop, and comparisons of methods."""
 
-from tensus_tn.tasks.compare import METHODS, Method, compare, equal_rank, table
+from tensus_tn.tasks.comparison import METHODS, Method, compare, equal_rank, table
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.presets import preset
-from tensus_tn.tasks.run import Result, fit, load_task, restore, run
+from tensus_tn.tasks.runs import Result, fit, load_task, restore, run
 from tensus_tn.tasks.task import LinkPrediction, NodeClassification, Task, make_task
 from tensus_tn.tasks.train import Trainer
 

@@ -9,7 +9,7 @@ import torch
 
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
-from tensus_tn.tasks.run import load_task
+from tensus_tn.tasks.runs import load_task
 from tensus_tn.tasks.train import Trainer
 
 _RANKS = (1, 2, 4)

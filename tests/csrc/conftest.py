@@ -1,7 +1,8 @@
 """The CUDA kernels, built for the CPU once for all tests."""
 
 import pytest
-import simt_build
+
+from tests.csrc import simt_build
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from building import CSRC, HERE, KERNEL_ISAS, build, kernel_jobs
+from tests.csrc.building import CSRC, HERE, KERNEL_ISAS, build, kernel_jobs
 
 
 def check_kernels(flag, wanted, folder, prefix=()):

@@ -5,7 +5,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from building import COMPILER, CSRC, HERE, build
+
+from tests.csrc.building import COMPILER, CSRC, HERE, build
 
 HEADERS = Path(sysconfig.get_path("include"))
 HAS_PYBIND11 = importlib.util.find_spec("pybind11") is not None

@@ -17,11 +17,12 @@ import sys
 
 import numpy as np
 import pytest
-from building import COMPILER, CSRC, HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simt_build import REALS, needs_simt
-from test_kernels import Case, cases
+
+from tests.csrc.building import COMPILER, CSRC, HERE
+from tests.csrc.simt_build import REALS, needs_simt
+from tests.csrc.test_kernels import Case, cases
 
 pytestmark = needs_simt
 
@@ -146,8 +147,9 @@ needs_preload = pytest.mark.skipif(
 
 
 def run_child(module, preload=None, reals=("f32",), seed=1):
-    command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(HERE)!r}]\n"
-               "from simt_build import load\nfrom test_cuda_kernels import run_every_kernel\n"
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(HERE.parents[1])!r}]\n"
+               "from tests.csrc.simt_build import load\n"
+               "from tests.csrc.test_cuda_kernels import run_every_kernel\n"
                f"run_every_kernel(load({str(module)!r}), {reals!r}, {seed})"]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if preload:

@@ -1,7 +1,7 @@
 """The operators for CUDA tensors, built to take CPU tensors upon the kernels of simt_build.py.
 
 They are compared with the operators for the CPU. A GPU is needed only to run them as they are:
-see tests/test_propagate_cuda.py.
+see tests/propagation/test_cuda.py.
 """
 
 import sys
@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from building import CSRC, build
-from simt_build import REALS, SHARED, needs_simt
 from torch.utils import cpp_extension
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tensus_tn import Dag, RelationGraph, _operators, propagate_dag
+from tensus_tn import Dag, RelationGraph, propagate_dag
+from tensus_tn.propagation import operators
+from tests.csrc.building import CSRC, build
+from tests.csrc.simt_build import REALS, SHARED, needs_simt
 
 pytestmark = needs_simt
 
@@ -40,7 +41,7 @@ def on_simt(simt, tmp_path_factory):
     source = CSRC / "ops_cuda.cpp"
     build(target, [("ops", source, [*SHARED, *flags])], ["-shared", *kernels, *links])
     library = torch.library.Library("tensus_simt", "DEF")
-    for name, schema in _operators.SCHEMAS.items():
+    for name, schema in operators.SCHEMAS.items():
         library.define(name + schema)
     torch.ops.load_library(target)
     yield OnSimt
@@ -89,7 +90,7 @@ TOLERANCE = {
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 def test_operators(on_simt, monkeypatch, dtype, features):
     if dtype == torch.float16:  # not taken on the CPU, so compared with the sums themselves
-        module = sys.modules["tensus_tn.propagate"]
+        module = sys.modules["tensus_tn.propagation.functional"]
         monkeypatch.setattr(module, "_DTYPES", (torch.float16, torch.float32))
     problem = random_problem(dtype, features)
     with on_simt():

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from building import HERE, KERNEL_ISAS, build, kernel_jobs, needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.csrc.building import HERE, KERNEL_ISAS, build, kernel_jobs, needs_compiler
 
 pybind11 = pytest.importorskip("pybind11")
 PYTHON_HEADERS = Path(sysconfig.get_path("include"))

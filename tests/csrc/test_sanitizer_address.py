@@ -1,7 +1,7 @@
 """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
 
-from building import needs_compiler
-from sanitizing import check_kernels
+from tests.csrc.building import needs_compiler
+from tests.csrc.sanitizing import check_kernels
 
 
 @needs_compiler

@@ -2,8 +2,8 @@
 
 import shutil
 
-from building import needs_compiler
-from sanitizing import check_kernels
+from tests.csrc.building import needs_compiler
+from tests.csrc.sanitizing import check_kernels
 
 
 @needs_compiler

@@ -5,13 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from originals import FEATURES, NODE_TYPE, PA, PC, matrix, write_diffmg, write_gtn, write_herec
 
-from tensus_tn.data import load, load_diffmg, load_gtn, load_herec, load_npz, sources
+from tensus_tn.data import catalogue, load, load_diffmg, load_gtn, load_herec, load_npz
 from tensus_tn.data.herec import _sorted_ratings
 from tensus_tn.data.recommendation import split_pairs
+from tests.data.originals import (
+    FEATURES,
+    NODE_TYPE,
+    PA,
+    PC,
+    matrix,
+    write_diffmg,
+    write_gtn,
+    write_herec,
+)
 
-DATA = Path(os.environ.get("TENSUS_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("TENSUS_DATA", "data"))
 
 
 def real(file):
@@ -60,11 +69,11 @@ def test_diffmgs_node_types_beside_the_pickles(tmp_path):
 
 
 def test_known_gtn_data_get_names_and_both_variants_of_types(tmp_path, monkeypatch):
-    known = sources.Source(
+    known = catalogue.Source(
         "gtn_dblp.npz", "", "", {"author": 3, "paper": 4, "conference": 1},
         {"PA": ("paper", "author"), "AP": ("author", "paper"), "PC": ("paper", "conference")},
     )  # fmt: skip
-    monkeypatch.setitem(sources.KNOWN, "dblp", known)
+    monkeypatch.setitem(catalogue.KNOWN, "dblp", known)
     folder = write_gtn(tmp_path / "DBLP")
     np.save(folder / "node_types.npy", [0, 0, 0, 0, 1, 1, 1, 2])  # paper, author, conference
     data = load(folder)
@@ -357,8 +366,8 @@ def test_the_real_files_have_the_counts_of_the_paper():
         assert data.num_nodes == nodes
         assert sum(r.edges.shape[1] for r in data.relations.values()) == edges
         assert {s: len(n) for s, n in data.target.nodes.items()} == splits
-        assert data.node_counts == sources.KNOWN[data.name].node_counts
-        known = sources.KNOWN[data.name].relations
+        assert data.node_counts == catalogue.KNOWN[data.name].node_counts
+        known = catalogue.KNOWN[data.name].relations
         assert data.metadata == {name: ends[::-1] for name, ends in known.items()}
 
 

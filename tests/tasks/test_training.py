@@ -32,7 +32,7 @@ from tensus_tn.tasks import (
 )
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 
-DATA = Path(os.environ.get("TENSUS_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("TENSUS_DATA", "data"))
 SMALL = Config().with_values({**preset("planted"), "progress": False, "epochs": 6, "dropout": 0.3})
 
 

@@ -1,0 +1,1 @@
+"""Fitting a tensor network: to a dense tensor, to observed entries, to counts."""

@@ -1,0 +1,176 @@
+"""Completion: the cores of a network over a DAG from some entries of a tensor."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from tensus_tn._arguments import check_rows
+from tensus_tn.dag import Dag
+from tensus_tn.fitting.least_squares import Cores, LeastSquares, others, pseudo_inverse
+from tensus_tn.fitting.report import Report
+from tensus_tn.fitting.restarts import Method, Settings, check_data, fit
+from tensus_tn.network.plan import find_plan
+from tensus_tn.network.query_plans import fetch
+from tensus_tn.network.structure import Choices, Rank, Structure, Ties
+from tensus_tn.network.tables import TablePlan
+from tensus_tn.network.tensor import DagTensor
+
+# Entries that a block of rows of the Jacobian, or a tensor of the evaluation, may have.
+_BLOCK = 2**24
+# Few entries for each parameter let a poor fit run away in directions that they hardly determine:
+# a core is pulled to zero by this share of the mean diagonal of its Gram matrices, times the error,
+# so that the pull vanishes as the fit gets good.
+_PULL = 0.3
+
+
+# The fit differentiates, so it leaves inference mode, and what it returns can be trained.
+@torch.inference_mode(False)
+def complete(
+    index: Tensor,
+    values: Tensor,
+    dag: Dag,
+    choices: Choices,
+    rank: Rank,
+    *,
+    method: Method = "als",
+    ties: Ties = "node",
+    restarts: int = 10,
+    tol: float = 1e-6,
+    max_sweeps: int = 200,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> tuple[DagTensor, Report]:
+    """Fit a network with free cores to observed entries, in the sense of least squares.
+
+    The methods are those of :func:`~tensus_tn.decompose`, and so are the other arguments. A choice
+    that was never observed gets the value zero from ``"als"``.
+
+    Args:
+        index: Where the entries are, ``(..., M)`` integers in the order of ``dag.edges``. An entry
+            that is given several times counts as often.
+        values: The entries, ``(...)``, of any floating dtype.
+        dag: The graph.
+        choices: How many choices the edges have: a number, a sequence of names, or a mapping from
+            every edge to one of these.
+        rank: The rank of the inner nodes: a number, or a mapping from every inner node.
+        method: ``"als"`` or ``"gradient"``.
+        ties: ``"node"``, a rank index for each inner node, or ``"global"``, one for all (CP).
+        restarts: How many random starts to try, fewer if one is exact; the best is kept.
+        tol: Stop when sweeps lower the error by less than this share of itself.
+        max_sweeps: Stop after so many sweeps from a start.
+        seed: Of the random starts; the same seed gives the same result.
+        progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
+
+    Returns:
+        The network, with the dtype and device of ``values``, and the report; its errors are those
+        at the observed entries.
+
+    Raises:
+        TypeError: If ``index`` has no integers or ``values`` no floating-point numbers.
+        ValueError: If their shapes disagree, an index is out of range, a value is not finite, or
+            there are none.
+
+    Example:
+        >>> dense = torch.arange(1.0, 6.0)[:, None, None] * torch.ones(5, 5) + torch.arange(5.0)
+        >>> seen = torch.rand(5, 5, 5, generator=torch.Generator().manual_seed(0)) < 0.5
+        >>> tensor, report = complete(seen.nonzero(), dense[seen], Dag.path(3), choices=5, rank=2)
+        >>> bool((tensor.to_dense() - dense).norm() < 1e-3 * dense.norm())
+        True
+    """
+    settings = Settings(method, restarts, tol, max_sweeps, seed, progress)
+    check_data("values", values)
+    tensor = DagTensor(
+        dag,
+        choices,
+        rank,
+        parametrization="free",
+        ties=ties,
+        dtype=torch.float64,
+        device=values.device,
+    )
+    rows = check_rows(index, tensor.shape).long()
+    if index.shape[:-1] != values.shape:
+        raise ValueError(
+            f"index {tuple(index.shape)} and values {tuple(values.shape)} disagree: one value for "
+            f"each index of {tensor.ndim} integers is needed"
+        )
+    if not len(rows):
+        raise ValueError("at least one observed entry is needed, got none")
+    # A copy: an index that was made in inference mode can't be saved for a backward pass.
+    problem = partial(ObservedFit, rows.to(values.device, copy=True))
+    return tensor, fit(tensor, values.flatten(), problem, settings)
+
+
+class ObservedFit(LeastSquares):
+    """The residual of a list of entries.
+
+    At entry ``n`` with the choice ``c`` of edge ``e``, the model is ``sum_r W_e(c, r) E_e(r, n)``,
+    with ``E_e`` the environment: the product of all other cores at the entry, summed over the ranks
+    that ``e`` does not have. So each choice of an edge has a least-squares problem of its own.
+    """
+
+    def __init__(self, rows: Tensor, structure: Structure, data: Tensor) -> None:
+        self.rows, self.data = rows, data
+        plan = fetch(structure, "entries", batch=len(rows), optimize="auto", limit=_BLOCK)
+        self.model = cast(TablePlan, plan)
+        batch = len(structure.sizes)
+        sizes = (*structure.sizes, len(rows))
+        terms = [(*ranks, batch) for ranks in structure.core_ranks]
+        self.environments = [
+            find_plan(others(terms, e, (batch,)), term, sizes, batch=batch)
+            for e, term in enumerate(terms)
+        ]
+
+    def residual(self, cores: Cores) -> Tensor:
+        """The model less the data at the observed entries."""
+        return self.model(cores, self.rows) - self.data
+
+    def environment(self, cores: Cores, edge: int, rows: Tensor) -> Tensor:
+        """The environment ``E_e`` at some entries, with the ranks flattened: ``(R, B)``."""
+        factors = [
+            core.movedim(0, -1).index_select(-1, rows[:, e])
+            for e, core in enumerate(cores)
+            if e != edge
+        ]
+        plan = self.environments[edge]
+        result: Tensor = plan(*(factors or [torch.ones_like(rows[:, 0], dtype=torch.float64)]))
+        return result.reshape(-1, len(rows))
+
+    def solve(self, cores: Cores, edge: int) -> Tensor:
+        """The best core of an edge, choice by choice, with a pull to zero while the fit is poor."""
+        environment, core = self.environment(cores, edge, self.rows), cores[edge]
+        grams, projections = [], []
+        for choice in range(len(core)):
+            seen = self.rows[:, edge] == choice
+            part = environment[:, seen]
+            grams.append(part @ part.t())
+            projections.append(part @ self.data[seen])
+        gram = torch.stack(grams)
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        diagonal += _PULL * self.error(cores) * diagonal.mean()
+        inverse = pseudo_inverse(gram)
+        return (inverse @ torch.stack(projections)[..., None]).view_as(core)
+
+    def curvature(self, cores: Cores) -> Tensor:
+        """``J^T J``, summed over blocks of rows of ``J``.
+
+        The row of entry ``n`` has ``E_e(:, n)`` in the columns of ``W_e(c, :)``, zeros elsewhere.
+        """
+        num_parameters = sum(core.numel() for core in cores)
+        total = self.data.new_zeros(num_parameters, num_parameters)
+        for rows in self.rows.split(max(_BLOCK // num_parameters, 1)):
+            blocks = [
+                self._jacobian(self.environment(cores, e, rows), rows[:, e], len(core))
+                for e, core in enumerate(cores)
+            ]
+            jacobian = torch.cat(blocks, dim=1)
+            total += jacobian.t() @ jacobian
+        return total
+
+    def _jacobian(self, environment: Tensor, choice: Tensor, num_choices: int) -> Tensor:
+        one_hot = torch.nn.functional.one_hot(choice, num_choices).to(environment)
+        return (one_hot[:, :, None] * environment.t()[:, None, :]).flatten(1)

@@ -1,0 +1,401 @@
+"""What can be asked of a tensor network over a DAG: entries, sums, marginals, samples, maxima.
+
+:class:`Queries` is what a :class:`~tensus_tn.DagTensor`, and what :meth:`Queries.condition` leaves of
+it, have in common. A query selects operands and indices, takes its plan from the cache and runs it;
+how plans are found and run is the matter of ``plan.py`` and ``execute.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, isinf, isnan, prod
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from tensus_tn._arguments import check_entry, check_rows, check_size, inspectable, is_batch
+from tensus_tn.dag import Dag, Edge
+from tensus_tn.network.execute import LOG_SUM_EXP, SUM_PRODUCT, Semiring
+from tensus_tn.network.plan import Indices, Optimize, Plan
+from tensus_tn.network.query_plans import fetch, used_edges
+from tensus_tn.network.sampling import draw, draw_one_hot
+from tensus_tn.network.structure import Structure
+from tensus_tn.network.tables import TablePlan
+from tensus_tn.network.top_k import TopK, best_first
+
+Choice = int | str
+Index = Tensor | Sequence[int] | int
+
+# Above this log of the number of rank states, a sum over them may overflow before it is divided by
+# their number; such entries are computed in the log domain.
+_MANY_STATES = 40.0
+
+
+class Queries(ABC):
+    """The questions that a network over a DAG answers."""
+
+    structure: Structure
+    choice_names: dict[Edge, tuple[str, ...]]
+    optimize: Optimize
+    memory_limit: int
+
+    @abstractmethod
+    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """One tensor for each edge, or its logarithm, with the indices of ``structure.terms``.
+
+        They are computed in ``dtype``, that of the parameters when None.
+        """
+
+    @abstractmethod
+    def condition(self, choices: Mapping[Edge, Choice]) -> Queries:
+        """Fix the choices of some edges."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """The dtype of the cores."""
+
+    @property
+    def dag(self) -> Dag:
+        """The graph that the network is built over."""
+        return self.structure.dag
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges that are axes of this tensor, in order."""
+        return tuple(self.dag.edges[e] for e in self.structure.free)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The number of choices along each axis."""
+        return torch.Size(self.structure.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The order of the tensor."""
+        return len(self.structure.free)
+
+    def __iter__(self) -> None:  # without it, Python would iterate by __getitem__
+        raise TypeError(f"{type(self).__name__} is not iterable; use to_dense()")
+
+    def __getitem__(self, index: Index) -> Tensor:
+        """Entries at ``index``: integers ``(M,)`` in the order of the edges, or a batch ``(..., M)``.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
+            >>> t[0, 2, 1].shape, t[torch.zeros(5, 3, dtype=torch.long)].shape
+            (torch.Size([]), torch.Size([5]))
+        """
+        states = self.structure.log_states
+        if self.structure.normalized and (self.structure.fixed or states > _MANY_STATES):
+            return self.log_prob(index).exp()
+        value = self._evaluate(index, SUM_PRODUCT)
+        return value * exp(-states) if self.structure.normalized else value
+
+    def log_prob(self, index: Index) -> Tensor:
+        """The logarithm of entries, right even where the entries themselves underflow.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.path(500), choices=4, rank=2)
+            >>> i = torch.zeros(500, dtype=torch.long)
+            >>> bool(t.log_prob(i).isfinite()), float(t[i].detach())
+            (True, 0.0)
+        """
+        self._need_distribution("log_prob")
+        value = self._evaluate(index, LOG_SUM_EXP)
+        return value - self.log_total(tuple(range(len(self.structure.terms))))
+
+    def _evaluate(self, index: Index, semiring: Semiring) -> Tensor:
+        operands = self.operands(log=semiring is LOG_SUM_EXP)
+        if is_batch(index):
+            index = torch.as_tensor(index, device=operands[0].device)
+            rows = check_rows(index, self.structure.shape)
+            plan = cast(TablePlan, self._fetch("entries", batch=rows.shape[0]))
+            value = plan(operands, rows, semiring=semiring)
+            value = value.reshape(index.shape[:-1])
+        else:
+            for e, choice in zip(
+                self.structure.free, check_entry(index, self.structure.shape), strict=True
+            ):
+                operands[e] = operands[e][choice]
+            value = cast(Plan, self._fetch("entry"))(*operands, semiring=semiring)
+        return self._check_nan(value)
+
+    def sum(self) -> Tensor:
+        """The sum of all entries: 1 for softmax cores (Proposition 1), a contraction for free ones.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> DagTensor(Dag.complete(5), choices=6, rank=4).sum().item()
+            1.0
+        """
+        return self.marginal(())
+
+    def to_dense(self, *, memory_limit: int | None = None) -> Tensor:
+        """All entries as one tensor of shape ``shape``.
+
+        Args:
+            memory_limit: Bytes, instead of the limit that the tensor was made with.
+
+        Raises:
+            ValueError: If the result is above the limit; the message names its size.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> DagTensor(Dag.complete(2), choices=3, rank=2).to_dense().shape
+            torch.Size([3, 3, 3])
+        """
+        return self._marginal(self.structure.free, memory_limit)
+
+    def marginal(self, edges: Iterable[Edge]) -> Tensor:
+        """The sum over the choices of all other edges; the axes have the order of ``edges``.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.complete(2), choices={(0, 1): 3, (0, 2): 4, (1, 2): 5}, rank=2)
+            >>> t.marginal([(1, 2), (0, 1)]).shape
+            torch.Size([5, 3])
+        """
+        return self._marginal(tuple(self._edge_number(edge) for edge in edges), None)
+
+    def _marginal(self, kept: Indices, memory_limit: int | None) -> Tensor:
+        if len(set(kept)) < len(kept):
+            raise ValueError(f"an edge is named twice in {[self.dag.edges[e] for e in kept]}")
+        normalized, used = self.structure.normalized, used_edges(self.structure, kept)
+        # A product of many fixed cores underflows, and a sum over many rank states overflows.
+        states = self.structure.log_states_of(used)
+        log = normalized and (bool(self.structure.fixed) or states > _MANY_STATES)
+        operands = self.operands(log=log)
+        limit = self._limit(memory_limit)
+        size = prod([self.structure.choices[e] for e in kept])
+        if size > limit:
+            raise ValueError(
+                f"the result has {size:,} entries ({size * operands[0].element_size():,} bytes), above "
+                f"the memory limit of {limit * operands[0].element_size():,} bytes; raise memory_limit"
+            )
+        if len(kept) > 64:
+            raise ValueError(f"torch has at most 64 dimensions, the result would have {len(kept)}")
+        if normalized and not kept:
+            if inspectable(operands[0]):
+                self.check_finite()
+            return 0.0 * operands[0].sum() + 1.0
+        plan = cast(Plan, self._fetch("marginal", kept=kept, limit=limit))
+        value = plan(*(operands[e] for e in used), semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
+        if log:
+            value = (value - self.log_total(used)).exp()
+        elif normalized:
+            value = value * exp(-states)
+        return self._check_nan(value)
+
+    def marginals(self) -> dict[Edge, Tensor]:
+        """The marginal of every edge, from one contraction and its backward pass.
+
+        The derivative of the sum of all entries by a core, times the core, is the share of the sum
+        that each element of the core has. Softmax cores need no contraction at all.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> {e: m.shape for e, m in DagTensor(Dag.path(2), choices=3, rank=2).marginals().items()}
+            {(0, 1): torch.Size([3]), (1, 2): torch.Size([3])}
+        """
+        normalized, free = self.structure.normalized, self.structure.free
+        if normalized and not self.structure.fixed:
+            shares = [x / prod(x.shape[1:]) for x in self.operands()]
+        else:
+            grad_wanted = torch.is_grad_enabled()
+            with torch.inference_mode(False), torch.enable_grad():
+                operands = self.operands(log=normalized)
+                operands = [x if x.requires_grad else x.detach().requires_grad_() for x in operands]
+                plan = cast(Plan, self._fetch("all"))
+                total = plan(*operands, semiring=LOG_SUM_EXP if normalized else SUM_PRODUCT)
+                grads = torch.autograd.grad(total, operands, create_graph=grad_wanted)
+            # For logarithms the derivative itself is the share, already divided by the sum.
+            pairs = zip(operands, grads, strict=True)
+            shares = list(grads) if normalized else [x * g for x, g in pairs]
+        sums = {self.dag.edges[e]: shares[e].reshape(len(shares[e]), -1).sum(1) for e in free}
+        return {edge: self._check_nan(value) for edge, value in sums.items()}
+
+    def entropy(
+        self, *, samples: int | None = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The entropy ``-sum T log T`` of the distribution, in nats.
+
+        Args:
+            samples: None for the exact value, which enumerates all entries; a number for an unbiased
+                estimate from that many samples, whose gradient is unbiased too.
+            generator: For the samples.
+
+        Raises:
+            ValueError: If the exact value would enumerate more than ``memory_limit``.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.path(3), choices=4, rank=2, init_scale=0.0)
+            >>> round(t.entropy().item(), 4) == round(3 * torch.log(torch.tensor(4.0)).item(), 4)
+            True
+        """
+        self._need_distribution("entropy")
+        if samples is None:
+            dense = self.to_dense()
+            # An entry of zero adds nothing, nor does its gradient.
+            return -(dense * torch.where(dense > 0, dense, 1.0).log()).sum()
+        log_prob = self.log_prob(self.sample(samples, generator=generator))
+        value = log_prob.detach()
+        # The gradient of the entropy is -E[log T * grad log T], and E[grad log T] is zero: the mean
+        # as a baseline, of the other samples, keeps it unbiased and lowers its variance.
+        baseline = (value.sum() - value) / max(samples - 1, 1)
+        return -value.mean() - ((value - baseline) * (log_prob - value)).mean()
+
+    def sample(self, num: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw ``(num, M)`` indices from the distribution, exactly: ranks first, then choices.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.complete(3), choices=4, rank=2)
+            >>> t.sample(1000, generator=torch.Generator().manual_seed(0)).shape
+            torch.Size([1000, 6])
+        """
+        self._need_distribution("sample")
+        check_size("num", num)
+        self.check_finite()
+        return draw(self.structure, self.operands(log=True), num, generator, self._limit())
+
+    def rsample(
+        self, num: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
+    ) -> dict[Edge, Tensor]:
+        """Draw one-hot choices ``{edge: (num, C_e)}`` that carry gradients (straight-through Gumbel).
+
+        The values are exact samples; the gradient is that of the relaxation at ``temperature``.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> draws = DagTensor(Dag.path(2), choices=3, rank=2).rsample(10)
+            >>> draws[0, 1].shape, draws[0, 1].requires_grad
+            (torch.Size([10, 3]), True)
+        """
+        self._need_distribution("rsample")
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        check_size("num", num)
+        self.check_finite()
+        logs = self.operands(log=True)
+        draws = draw_one_hot(self.structure, logs, num, temperature, generator, self._limit())
+        return {self.dag.edges[e]: one_hot for e, one_hot in draws.items()}
+
+    def top_k(self, k: int = 1, *, budget: int = 1_000_000) -> TopK:
+        """The ``k`` largest entries, exactly, without enumerating them; ties are ordered by index.
+
+        Args:
+            k: How many; all of them where the tensor has fewer.
+            budget: How many partial entries the search may bound. On a flat tensor the proof can
+                take too long; then the best entries found are returned with ``exact=False`` and the
+                gap to the bound.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.complete(4), choices=6, rank=2)
+            >>> best = t.top_k(3)
+            >>> best.index.shape, best.exact
+            (torch.Size([3, 10]), True)
+        """
+        return best_first(self, k, budget)
+
+    def plan(self, query: str, *, batch: int = 1, edges: Iterable[Edge] = ()) -> Plan | TablePlan:
+        """The compiled plan of a query, to look at or to call.
+
+        Args:
+            query: ``"entries"`` (also used by ``log_prob``), ``"sum"``, ``"marginal"`` or ``"dense"``.
+            batch: The number of entries.
+            edges: The edges of the marginal.
+
+        Example:
+            >>> from tensus_tn import Dag, DagTensor
+            >>> t = DagTensor(Dag.path(2), choices=3, rank=2, parametrization="free")
+            >>> print(t.plan("sum"))
+            equation   ab,cb->
+            flops      16 (10^1.2)
+            largest    2 entries
+            treewidth  0
+                2 = (0)        ab->b
+                3 = (1)        cb->b
+                4 = (2, 3)     b,b->
+        """
+        kept = tuple(self._edge_number(edge) for edge in edges)
+        if query == "entries":
+            return self._fetch("entry" if batch == 1 else "entries", batch=batch)
+        if query in ("sum", "marginal"):
+            return self._fetch("marginal", kept=kept)
+        if query == "dense":
+            return self._fetch("marginal", kept=self.structure.free)
+        raise ValueError(f"query must be 'entries', 'sum', 'marginal' or 'dense', got {query!r}")
+
+    def _fetch(
+        self, kind: str, *, batch: int = 0, kept: Indices = (), limit: int | None = None
+    ) -> Plan | TablePlan:
+        limit = self._limit() if limit is None else limit
+        return fetch(
+            self.structure, kind, batch=batch, kept=kept, optimize=self.optimize, limit=limit
+        )
+
+    def log_total(self, used: Indices) -> Tensor | float:
+        """The log of the sum over the ranks of ``used`` of the fixed cores alone."""
+        structure = self.structure
+        if not structure.fixed:
+            return structure.log_states_of(used)
+        fixed = tuple(sorted(structure.fixed))
+        logs = self.operands(log=True)
+        plan = cast(Plan, self._fetch("marginal"))
+        rest = structure.log_states_of(used) - structure.log_states_of(fixed)
+        total = plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
+        if inspectable(total) and isinf(total.item()):
+            raise ValueError("the condition has probability zero: nothing can be said given it")
+        return total
+
+    def _limit(self, memory_limit: int | None = None) -> int:
+        """The memory limit as a number of entries."""
+        if memory_limit is None:
+            return self.memory_limit // self.dtype.itemsize
+        return check_size("memory_limit", memory_limit) // self.dtype.itemsize
+
+    def _edge_number(self, edge: Edge) -> int:
+        if edge not in self.edges:
+            raise ValueError(f"{edge!r} is not among the edges {list(self.edges)}")
+        return self.dag.edges.index(edge)
+
+    def _fixed_choices(self, choices: Mapping[Edge, Choice]) -> dict[int, int]:
+        """The choices of edges, by numbers, from edges and numbers or names."""
+        numbers = {}
+        for edge, choice in choices.items():
+            e = self._edge_number(edge)
+            names = self.choice_names.get(edge, ())
+            if isinstance(choice, str):
+                if choice not in names:
+                    raise ValueError(f"edge {edge!r} has no choice {choice!r}, only {list(names)}")
+                choice = names.index(choice)
+            numbers[e] = check_entry([choice], self.structure.choices[e : e + 1])[0]
+        return numbers
+
+    def _need_distribution(self, query: str) -> None:
+        if not self.structure.normalized:
+            raise ValueError(f"{query} needs a distribution: parametrization='softmax', not 'free'")
+
+    def check_finite(self) -> None:
+        """Raise a ValueError that names the first edge with NaN, or an impossible condition."""
+        for edge, core in zip(self.dag.edges, self.operands(), strict=True):
+            if bool(core.isnan().any()):
+                raise ValueError(f"the parameters of edge {edge!r} contain NaN or infinity")
+        if self.structure.normalized and self.structure.fixed:
+            self.log_total(tuple(self.structure.fixed))
+
+    def _check_nan(self, value: Tensor) -> Tensor:
+        """Pass a result on, unless it is NaN because a parameter is."""
+        if not inspectable(value):
+            return value
+        # The sum of many is NaN if one is, and much cheaper than to look at each.
+        if isnan((value.sum() if value.ndim else value).item()):
+            self.check_finite()
+        return value

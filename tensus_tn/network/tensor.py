@@ -1,0 +1,416 @@
+"""DagTensor: a tensor with one axis for each edge of a DAG, held as a network of small cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from math import exp
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from tensus_tn._arguments import check_size
+from tensus_tn.dag import Dag, Edge
+from tensus_tn.network import resize
+from tensus_tn.network.plan import Optimize
+from tensus_tn.network.queries import Choice, Index, Queries
+from tensus_tn.network.structure import (
+    Choices,
+    Rank,
+    Structure,
+    Ties,
+    edge_choices,
+    make_structure,
+)
+
+Parametrization = Literal["softmax", "free"]
+
+
+class DagTensor(nn.Module, Queries):
+    r"""A tensor of order ``M``, one axis for each edge of a DAG, as a network of cores.
+
+    Every inner node ``v`` carries a rank index ``r_v``, every edge ``e = (j, k)`` a core ``W_e`` of
+    shape ``(C_e, d_j, d_k)``, with size 1 for an end that has no rank (source and sink):
+
+    .. math::
+        T(i_1, \dots, i_M) = \frac{1}{Z} \sum_r \prod_e W_e(i_e, r_j, r_k)
+
+    With ``softmax`` cores, ``W_e(:, a, b) = softmax(B_e(:, a, b))`` and ``Z = prod_v d_v``, the tensor
+    is a probability distribution (Proposition 1 of the paper). With ``free`` cores, ``W_e`` is any
+    real tensor and ``Z = 1``: the plain structured decomposition. A path is the tensor train, rank 1
+    the rank-one product, and one rank index shared by all nodes (``ties="global"``) is CP.
+
+    Args:
+        dag: The graph.
+        choices: How many choices the edges have: a number, a sequence of names, or a mapping from
+            every edge to one of these.
+        rank: The rank of the inner nodes: a number, or a mapping from every inner node.
+        parametrization: ``"softmax"`` or ``"free"``.
+        ties: ``"node"``, a rank index for each inner node, or ``"global"``, one for all of them.
+        init_scale: The standard deviation of the logits (``softmax``) or, about, of the entries
+            (``free``).
+        dtype: Of the parameters, a floating-point type; torch's default when None.
+        device: Of the parameters.
+        generator: For the initial values.
+        optimize: How to find contraction paths; passed to opt_einsum, so also a cotengra optimizer.
+        memory_limit: Bytes that one tensor of a query may take. Larger batches are cut into pieces,
+            larger contractions sliced; what does not fit even so is refused with its size.
+
+    Example:
+        >>> t = DagTensor(Dag([(0, 1), (1, 2), (0, 2)]), choices=["AP", "PA", "I"], rank=2)
+        >>> t.shape, t.ndim, t.num_parameters
+        (torch.Size([3, 3, 3]), 3, 15)
+        >>> round(t.to_dense().sum().item(), 4)
+        1.0
+        >>> t.condition({(0, 1): "PA"}).marginal([(1, 2)]).shape
+        torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        dag: Dag,
+        choices: Choices,
+        rank: Rank = 1,
+        *,
+        parametrization: Parametrization = "softmax",
+        ties: Ties = "node",
+        init_scale: float = 1.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        generator: torch.Generator | None = None,
+        optimize: Optimize = "auto",
+        memory_limit: int = 2**30,
+    ) -> None:
+        super().__init__()
+        if not isinstance(dag, Dag):
+            raise TypeError(f"dag must be a Dag, got {type(dag).__name__}")
+        if parametrization not in ("softmax", "free"):
+            raise ValueError(
+                f"parametrization must be 'softmax' or 'free', got {parametrization!r}"
+            )
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating-point type, got {dtype}")
+        sizes, self.choice_names = edge_choices(dag, choices)
+        self.structure = make_structure(
+            dag, sizes, rank, ties, normalized=parametrization == "softmax"
+        )
+        self.init_scale, self.optimize = init_scale, optimize
+        self.memory_limit = check_size("memory_limit", memory_limit)
+        for e in range(len(dag.edges)):
+            core = torch.empty(self.structure.core_shape(e), dtype=dtype, device=device)
+            self.register_parameter(f"core_{e}", nn.Parameter(core))
+        self.reset_parameters(generator)
+
+    @classmethod
+    def tensor_train(cls, shape: Sequence[int], rank: Rank, **settings: Any) -> DagTensor:
+        """A tensor train with free cores: a network over a path.
+
+        Args:
+            shape: The sizes of the axes.
+            rank: A number, or a mapping from the inner nodes ``1 .. M - 1``.
+            settings: As for :class:`DagTensor`.
+
+        Example:
+            >>> DagTensor.tensor_train((4, 5, 6), rank=3).cores()[1, 2].shape
+            torch.Size([5, 3, 3])
+        """
+        dag = Dag.path(len(shape))
+        choices = dict(zip(dag.edges, shape, strict=True))
+        return cls(dag, choices, rank, **{"parametrization": "free", **settings})
+
+    @classmethod
+    def cp(cls, shape: Sequence[int], rank: int, **settings: Any) -> DagTensor:
+        """A CP decomposition with free cores: a path whose nodes share one rank index.
+
+        Example:
+            >>> DagTensor.cp((4, 5, 6), rank=3).num_parameters
+            45
+        """
+        return cls.tensor_train(shape, rank, **{"ties": "global", **settings})
+
+    @classmethod
+    def rank_one(cls, shape: Sequence[int], **settings: Any) -> DagTensor:
+        """An outer product of vectors: what GTN and DiffMG use (eq. 6, with softmax cores).
+
+        Example:
+            >>> DagTensor.rank_one((4, 5, 6), parametrization="softmax").num_parameters
+            15
+        """
+        return cls.tensor_train(shape, 1, **settings)
+
+    @classmethod
+    def from_tt(cls, cores: Sequence[Any]) -> DagTensor:
+        """A network over a path from tensor-train cores ``(r, n, r')`` as TensorLy has them.
+
+        They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
+
+        Example:
+            >>> t = DagTensor.from_tt([torch.ones(1, 4, 2), torch.ones(2, 5, 1)])
+            >>> t[3, 4].item()
+            2.0
+        """
+        cores = _as_tensors(cores)
+        shapes = [tuple(core.shape) for core in cores]
+        if not shapes or any(len(shape) != 3 for shape in shapes):
+            raise ValueError(
+                f"expected one or more cores (r, n, r') of a tensor train, got {shapes}"
+            )
+        ends = [1, *(shape[-1] for shape in shapes)]
+        for k, shape in enumerate(shapes):
+            if shape[0] != ends[k] or (k == len(shapes) - 1 and ends[-1] != 1):
+                raise ValueError(f"core {k} does not fit a tensor train (r, n, r'): {shapes}")
+        ranks = dict(enumerate(ends[1:-1], 1))
+        settings = {"dtype": cores[0].dtype, "device": cores[0].device}
+        tensor = cls.tensor_train([n for _, n, _ in shapes], cast(Rank, ranks or 1), **settings)
+        return tensor._filled([core.movedim(1, 0) for core in cores])
+
+    def to_tt(self) -> list[Tensor]:
+        """The cores ``(r, n, r')`` of a tensor train as TensorLy has them; for a path only.
+
+        Example:
+            >>> [tuple(core.shape) for core in DagTensor.tensor_train((4, 5, 6), rank=3).to_tt()]
+            [(1, 4, 3), (3, 5, 3), (3, 6, 1)]
+        """
+        path = tuple(zip(self.dag.nodes, self.dag.nodes[1:], strict=False))
+        if self.dag.edges != path or self.ties != "node":
+            raise ValueError(
+                f"only a path whose nodes have their own ranks is a tensor train: {self}"
+            )
+        # The factor 1 / Z is spread over the cores: in one of them it might underflow.
+        share = exp(-self.structure.log_states / self.ndim) if self.structure.normalized else 1.0
+        return [share * core.movedim(0, 1) for core in self.cores().values()]
+
+    @classmethod
+    def from_cp(cls, weights: Any | None, factors: Sequence[Any]) -> DagTensor:
+        """A network from CP weights ``(d,)`` and factors ``(n, d)`` as TensorLy has them.
+
+        They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
+
+        Example:
+            >>> DagTensor.from_cp(None, [torch.ones(4, 3), torch.ones(5, 3)])[0, 0].item()
+            3.0
+        """
+        factors = _as_tensors(factors)
+        shapes = [tuple(factor.shape) for factor in factors]
+        if len(shapes) < 2 or any(len(s) != 2 or s[1] != shapes[0][1] for s in shapes):
+            raise ValueError(f"expected two or more factors (n, d) with one d, got {shapes}")
+        first, *rest = factors
+        if weights is not None:
+            weights = torch.as_tensor(weights, device=first.device)
+            if weights.shape != first.shape[1:]:
+                raise ValueError(
+                    f"expected weights {tuple(first.shape[1:])}, got {tuple(weights.shape)}"
+                )
+            first = first * weights  # in the wider of their dtypes
+        settings = {"dtype": first.dtype, "device": first.device}
+        return cls.cp([s[0] for s in shapes], shapes[0][1], **settings)._filled([first, *rest])
+
+    def to_cp(self) -> tuple[Tensor, list[Tensor]]:
+        """The weights ``(d,)`` and factors ``(n, d)`` of a CP decomposition as TensorLy has them.
+
+        Raises:
+            ValueError: Unless there is only one rank index (``ties="global"``), or all ranks are 1.
+
+        Example:
+            >>> weights, factors = DagTensor.cp((4, 5), rank=3).to_cp()
+            >>> weights.shape, [tuple(factor.shape) for factor in factors]
+            (torch.Size([3]), [(4, 3), (5, 3)])
+        """
+        if len(self.structure.ranks) > 1 and set(self.structure.ranks) != {1}:
+            raise ValueError(f"only a network with one rank index, or of rank 1, is CP: {self}")
+        rank = max(self.structure.ranks, default=1)
+        factors = [core.flatten(1).expand(-1, rank) for core in self.cores().values()]
+        weight = 1 / rank if self.structure.normalized else 1.0
+        return factors[0].new_full((rank,), weight), factors
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw new initial values.
+
+        Example:
+            >>> t = DagTensor(Dag.path(2), choices=3, rank=2)
+            >>> t.reset_parameters(torch.Generator().manual_seed(0))
+        """
+        scale, num_cores = self.init_scale, len(self.structure.terms)
+        if not self.structure.normalized:
+            # An entry is a sum of Z products of M cores: so it gets the standard deviation asked for.
+            scale = scale ** (1 / num_cores) * exp(-self.structure.log_states / (2 * num_cores))
+        for core in self.parameters():
+            nn.init.normal_(core, std=scale, generator=generator)
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """``"softmax"`` or ``"free"``."""
+        return "softmax" if self.structure.normalized else "free"
+
+    @property
+    def ties(self) -> Ties:
+        """``"global"`` where one rank index is shared by several nodes, otherwise ``"node"``."""
+        return "node" if len(self.structure.ranks) == len(self.dag.inner) else "global"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the cores."""
+        first: Tensor = self._parameters["core_0"]  # type: ignore[assignment]
+        return first.dtype
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of elements of all cores."""
+        return sum(core.numel() for core in self.parameters())
+
+    def forward(self, index: Index) -> Tensor:
+        """The entries at ``index``, as ``t[index]``."""
+        return self[index]
+
+    def cores(self) -> dict[Edge, Tensor]:
+        """The cores ``{edge: W_e}`` of shape ``(C_e, d_j, d_k)``, normalised and differentiable.
+
+        Example:
+            >>> core = DagTensor(Dag.path(2), choices=3, rank=2).cores()[1, 2]
+            >>> core.shape, bool(torch.allclose(core.sum(0), torch.ones(2, 1)))
+            (torch.Size([3, 2, 1]), True)
+        """
+        cores: list[Tensor] = list(self.parameters())
+        if self.structure.normalized:
+            cores = [torch.softmax(logits, dim=0) for logits in cores]
+        return dict(zip(self.dag.edges, cores, strict=True))
+
+    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """One tensor for each edge, with the indices of ``structure.terms``."""
+        operands: list[Tensor] = list(self._parameters.values())  # type: ignore[arg-type]
+        if self.structure.normalized:
+            normalize = torch.log_softmax if log else torch.softmax
+            operands = [normalize(logits, dim=0, dtype=dtype) for logits in operands]
+        elif dtype is not None:
+            operands = [core.to(dtype) for core in operands]
+        for e in self.structure.squeezed:
+            operands[e] = operands[e].reshape(self.structure.operand_shapes[e])
+        return operands
+
+    def condition(self, choices: Mapping[Edge, Choice]) -> Conditional:
+        """Fix the choices of some edges, by number or name; what is left is a tensor of the others.
+
+        With softmax cores it is the conditional distribution, with free cores the slice.
+
+        Example:
+            >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
+            >>> left = t.condition({(0, 2): 1})
+            >>> left.edges, left.shape
+            (((0, 1), (1, 2)), torch.Size([3, 3]))
+        """
+        return Conditional(self, self._fixed_choices(choices))
+
+    def grow(
+        self, rank: Rank, *, noise: float = 0.0, generator: torch.Generator | None = None
+    ) -> DagTensor:
+        """The same function with higher ranks: every rank state becomes several copies of itself.
+
+        Training can so start small. With softmax cores a new rank is a multiple of the old one.
+
+        Args:
+            rank: The new rank of the inner nodes: a number or a mapping.
+            noise: The standard deviation of noise on the new parameters, so that copies can part.
+            generator: For the noise.
+
+        Example:
+            >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
+            >>> bool(torch.allclose(t.grow(4).to_dense(), t.to_dense()))
+            True
+        """
+        tensor = self._resized(rank, resize.grow)
+        with torch.no_grad():
+            for core in tensor.parameters() if noise else ():
+                core.add_(torch.empty_like(core).normal_(std=noise, generator=generator))
+        return tensor
+
+    def shrink(self, rank: Rank) -> DagTensor:
+        """Lower ranks by merging the states that are most alike; undoes :meth:`grow` exactly.
+
+        Example:
+            >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
+            >>> bool(torch.allclose(t.grow(6).shrink(2).to_dense(), t.to_dense()))
+            True
+        """
+        return self._resized(rank, resize.shrink)
+
+    @torch.no_grad()
+    def _resized(self, rank: Rank, change: Callable[..., list[Tensor]]) -> DagTensor:
+        sizes = zip(self.dag.edges, self.structure.choices, strict=True)
+        tensor = DagTensor(
+            self.dag,
+            {edge: self.choice_names.get(edge, size) for edge, size in sizes},
+            rank,
+            parametrization=self.parametrization,
+            ties=self.ties,
+            init_scale=self.init_scale,
+            dtype=self.dtype,
+            device=next(self.parameters()).device,
+            optimize=self.optimize,
+            memory_limit=self.memory_limit,
+        )
+        cores: list[Tensor] = list(self.parameters())
+        if self.structure.normalized:
+            cores = [torch.log_softmax(core, dim=0) for core in cores]
+        for index, size in enumerate(tensor.structure.ranks):
+            cores = change(self.structure, cores, index, size)
+        return tensor._filled(cores)
+
+    @torch.no_grad()
+    def _filled(self, cores: Sequence[Tensor]) -> DagTensor:
+        """This tensor, with its parameters set to these values."""
+        for parameter, core in zip(self.parameters(), cores, strict=True):
+            parameter.copy_(core.reshape(parameter.shape))
+        return self
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows."""
+        choices, ranks = set(self.structure.choices), set(self.structure.ranks)
+        show_choices = choices.pop() if len(choices) == 1 else list(self.structure.choices)
+        show_ranks = ranks.pop() if len(ranks) == 1 else list(self.structure.ranks) or 1
+        return (
+            f"{self.dag}, choices={show_choices}, rank={show_ranks}, "
+            f"parametrization={self.parametrization!r}, ties={self.ties!r}"
+        )
+
+
+def _as_tensors(arrays: Iterable[Any]) -> list[Tensor]:
+    """Tensors and arrays as tensors of one dtype, the widest of theirs."""
+    tensors = [torch.as_tensor(array) for array in arrays]
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.bool)
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+class Conditional(Queries):
+    """A :class:`DagTensor` with the choices of some edges fixed; it answers the same queries.
+
+    It holds the tensor itself, not its values: when the parameters change, so does the conditional.
+    """
+
+    def __init__(self, tensor: DagTensor, fixed: dict[int, int]) -> None:
+        self.tensor, self.fixed = tensor, fixed
+        self.structure: Structure = tensor.structure.fix(frozenset(fixed))
+        self.choice_names = tensor.choice_names
+        self.optimize, self.memory_limit = tensor.optimize, tensor.memory_limit
+        if not self.structure.free:
+            raise ValueError("a condition must leave at least one edge free")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the cores."""
+        return self.tensor.dtype
+
+    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """One tensor for each edge, with the indices of ``structure.terms``."""
+        operands = self.tensor.operands(log=log, dtype=dtype)
+        for e, choice in self.fixed.items():
+            operands[e] = operands[e][choice]
+        return operands
+
+    def condition(self, choices: Mapping[Edge, Choice]) -> Conditional:
+        """Fix the choices of some more edges."""
+        return Conditional(self.tensor, self.fixed | self._fixed_choices(choices))
+
+    def __repr__(self) -> str:
+        fixed = {self.dag.edges[e]: choice for e, choice in self.fixed.items()}
+        return f"{self.tensor!r}.condition({fixed})"

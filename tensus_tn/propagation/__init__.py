@@ -1,0 +1,1 @@
+"""Relation graphs, and the sparse propagation of rank-indexed states over them."""

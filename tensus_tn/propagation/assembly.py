@@ -1,0 +1,203 @@
+"""From checked edge lists and options to the parts of a RelationGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypedDict
+
+import torch
+from torch import Tensor
+
+from tensus_tn.propagation import segments
+from tensus_tn.propagation.edge_lists import Edges, RelationKey, relation_name
+from tensus_tn.propagation.segments import Segments
+
+Normalize = str | None | Mapping[RelationKey, str | None]
+
+
+class GraphOptions(TypedDict, total=False):
+    """What every constructor of RelationGraph takes; its docstring explains them."""
+
+    normalize: Normalize
+    self_loops: bool
+    identity: bool
+    zero: bool
+    dtype: torch.dtype | None
+
+
+class Parts(NamedTuple):
+    """The fields of a RelationGraph."""
+
+    forward: Segments
+    backward: Segments
+    loop: Tensor
+    relation_names: tuple[str, ...]
+    node_counts: tuple[tuple[str, int], ...]
+
+
+@torch.inference_mode(False)  # a graph that is built for inference may be trained on later
+def build(
+    relations: Sequence[Edges],
+    counts: Mapping[str, int],
+    *,
+    normalize: Normalize = None,
+    self_loops: bool = False,
+    identity: bool = False,
+    zero: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Parts:
+    """Add self-loops and special relations, sort all edges, sum duplicates and normalise."""
+    dtype = checked_dtype(torch.get_default_dtype() if dtype is None else dtype)
+    num_nodes = sum(counts.values())
+    names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
+    _require_unique(names)
+    for edges in relations:
+        _check_special(edges, num_nodes, self_loops)
+    modes = _modes(normalize, relations)
+    folded = [False] * len(relations)
+    if self_loops:
+        folded = [_can_fold(*pair, num_nodes) for pair in zip(relations, modes, strict=True)]
+        relations = [
+            edges if fold else _with_diagonal(edges, num_nodes)
+            for edges, fold in zip(relations, folded, strict=True)
+        ]
+    loop = torch.tensor([*folded, *[True] * identity, *[False] * zero], dtype=torch.float64)
+    modes += [None] * (identity + zero)
+
+    row, rel, col, value = _concatenate(relations)
+    forward, order, start = segments.build(row, rel, col, num_nodes, len(names))
+    backward = segments.transpose(forward, len(names))
+    value = segments.merge_values(value, order, start)
+    value, seg_loop = segments.normalize(forward, backward, value, modes, loop)
+    if any(edges.added for edges in relations):
+        forward = replace(forward, edge_added=_added(relations)[order[start]])
+    return assemble(forward, backward, value, seg_loop, loop, names, counts, dtype)
+
+
+def assemble(
+    forward: Segments,
+    backward: Segments,
+    value: Tensor,
+    seg_loop: Tensor,
+    loop: Tensor,
+    names: Sequence[str],
+    counts: Mapping[str, int],
+    dtype: torch.dtype,
+) -> Parts:
+    """Put the values (E,) and the self-loops' weights (S,), (C,) into the structure."""
+    value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"some edge values are not finite in {dtype}")
+    assert backward.edge_perm is not None
+    corrected = not torch.equal(seg_loop, loop[forward.seg_rel])
+    return Parts(
+        replace(forward.with_values(value), seg_loop=seg_loop if corrected else None),
+        backward.with_values(value[backward.edge_perm]),
+        loop,
+        tuple(names),
+        tuple(counts.items()),
+    )
+
+
+def checked_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype itself, if it may hold a graph's values."""
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"a graph's values are float32 or float64, got {dtype}")
+    return dtype
+
+
+def _require_unique(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two relations are named {name!r}")
+
+
+def _check_special(edges: Edges, num_nodes: int, self_loops: bool) -> None:
+    """Layers rely on what `identity` and `zero` are; `to_scipy` gives such matrices."""
+    if edges.name == "zero":
+        right = edges.row.numel() == 0
+    elif edges.name == "identity":
+        ones = edges.value is None or bool((edges.value == 1).all())
+        every_node = torch.equal(edges.row.sort().values, torch.arange(num_nodes))
+        right = ones and every_node and torch.equal(edges.row, edges.col)
+    else:
+        return
+    if not right or self_loops:
+        raise ValueError(
+            f"the name {edges.name!r} is reserved for such a matrix, without self-loops: give the "
+            f"relation another name, or {edges.name}=True in its place"
+        )
+
+
+def _modes(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]:
+    """The normalisation of every relation, checked against its values."""
+    names = [edges.name for edges in relations]
+    by_name: dict[str, str | None]
+    if isinstance(normalize, Mapping):
+        by_name = {relation_name(key): mode for key, mode in normalize.items()}
+    else:
+        by_name = dict.fromkeys(names, normalize)
+    for name, mode in by_name.items():
+        if name not in names:
+            raise ValueError(f"normalize names {name!r}, which is not among {names}")
+        if mode not in (None, "row", "sym"):
+            raise ValueError(f"normalize must be None, 'row' or 'sym', got {mode!r}")
+    for edges in relations:
+        if not by_name.get(edges.name) or edges.value is None:
+            continue
+        if bool((edges.value < 0).any()):
+            raise ValueError(f"relation {edges.name!r} has negative values: it can't be normalised")
+        if not bool(edges.value.sum().isfinite()):  # then rows could be divided by infinity
+            raise ValueError(
+                f"relation {edges.name!r}: the sum of its values overflows, up to "
+                f"{float(edges.value.max())}: it can't be normalised"
+            )
+    return [by_name.get(name) for name in names]
+
+
+def _can_fold(edges: Edges, mode: str | None, num_nodes: int) -> bool:
+    """Whether the self-loops of empty rows all have weight 1, so that they need no edge.
+
+    Under "sym" a node that sends but does not receive has a smaller one.
+    """
+    if mode != "sym":
+        return True
+    receives = torch.zeros(num_nodes, dtype=torch.bool)
+    receives[edges.row] = True
+    return bool(receives[edges.col].all())
+
+
+def _with_diagonal(edges: Edges, num_nodes: int) -> Edges:
+    """A + I as ordinary edges, those of I last."""
+    nodes = torch.arange(num_nodes)
+    ones = torch.ones(num_nodes, dtype=torch.float64)
+    value = None if edges.value is None else torch.cat([edges.value, ones])
+    row, col = torch.cat([edges.row, nodes]), torch.cat([edges.col, nodes])
+    return Edges(edges.name, row, col, value, added=num_nodes)
+
+
+def _added(relations: Sequence[Edges]) -> Tensor:
+    """Whether each of all edges is an added self-loop.
+
+    A stable sort keeps it behind an equal edge that was given, so the first of a run of equal edges
+    tells whether one was.
+    """
+    sizes = [(edges.row.numel(), edges.added) for edges in relations]
+    return torch.cat([torch.arange(size) >= size - added for size, added in sizes])
+
+
+def _concatenate(relations: Sequence[Edges]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Row, relation, column and value of all edges; no values where all are 1."""
+    empty = torch.zeros(0, dtype=torch.int64)
+    row = torch.cat([empty, *(edges.row for edges in relations)])
+    col = torch.cat([empty, *(edges.col for edges in relations)])
+    sizes = torch.tensor([edges.row.numel() for edges in relations], dtype=torch.int64)
+    rel = torch.repeat_interleave(torch.arange(len(relations)), sizes)
+    if all(edges.value is None for edges in relations):
+        return row, rel, col, None
+    values = [
+        torch.ones(edges.row.numel(), dtype=torch.float64) if edges.value is None else edges.value
+        for edges in relations
+    ]
+    return row, rel, col, torch.cat(values)

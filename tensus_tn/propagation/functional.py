@@ -1,0 +1,232 @@
+"""Sparse propagation over the relations of a graph: one edge, or a whole DAG of states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from tensus_tn._arguments import require_plain
+from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.propagation import extension
+from tensus_tn.propagation import operators as operators  # registers them
+from tensus_tn.propagation.relation_graph import RelationGraph
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+
+def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
+    """`y[:, q] = sum_{i,p} w[i, p, q] A^i h[:, p]`, differentiable in `h`, `w` and the edge values.
+
+    By `backward()` and `torch.autograd.grad`, once. Second derivatives, forward mode and the
+    transforms of `torch.func` are refused by a NotImplementedError; `torch.compile` and
+    `torch.export` work.
+
+    Args:
+        graph: `C` relations over `N` nodes.
+        h: Features (N, P, F) in float32, float64, bfloat16 or, on a GPU, float16; sums are
+            float32 (float64 for float64).
+        w: Weights (C, P, Q), used in the type of the sums.
+
+    Returns:
+        (N, Q, F), in the type of `h`.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> g = RelationGraph.from_scipy({"A": sp.csr_array([[0, 2], [1, 0]])}, identity=True)
+        >>> h = torch.tensor([[1.0], [5.0]]).unsqueeze(1)  # (2, 1, 1)
+        >>> w = torch.tensor([1.0, 0.5]).reshape(2, 1, 1)  # A + I / 2
+        >>> propagate(g, h, w).flatten()
+        tensor([10.5000,  3.5000])
+    """
+    _check_features(graph, h, "(N, P, F)")
+    _check_weights(graph, w, h.shape[1])
+    ranks = [h.shape[1], w.shape[2]]
+    return _run(graph, h, w.reshape(-1), ranks, [0], [1], None)[0]
+
+
+@overload
+def propagate_dag(
+    graph: RelationGraph,
+    dag: Dag,
+    h: Tensor,
+    weights: Mapping[Edge, Tensor],
+    *,
+    choices: Mapping[Edge, Sequence[str]] | None = None,
+    return_states: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def propagate_dag(
+    graph: RelationGraph,
+    dag: Dag,
+    h: Tensor,
+    weights: Mapping[Edge, Tensor],
+    *,
+    choices: Mapping[Edge, Sequence[str]] | None = None,
+    return_states: Literal[True],
+) -> dict[Node, Tensor]: ...
+def propagate_dag(
+    graph: RelationGraph,
+    dag: Dag,
+    h: Tensor,
+    weights: Mapping[Edge, Tensor],
+    *,
+    choices: Mapping[Edge, Sequence[str]] | None = None,
+    return_states: bool = False,
+) -> Tensor | dict[Node, Tensor]:
+    """All states of a DAG: `H_k[:, q] = sum_{j -> k} sum_{i,p} w_jk[i, p, q] A^i H_j[:, p]`.
+
+    `A^i H_j` is the same for every head `k`, so one pass over the graph serves all edges with the
+    tail `j`; where ranks differ much, a pass at the head may be cheaper, and the cheapest set of
+    passes is chosen. Only the states are kept for the backward pass. Derivatives are those of
+    `propagate`.
+
+    Args:
+        graph: `C` relations over `N` nodes.
+        dag: Its edges say which states feed which.
+        h: The state of `dag.source`, (N, d, F), or (N, F) for `d = 1`. Types as in `propagate`.
+        weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a
+            meta-graph's distribution is not applied here: it belongs into the weights.
+        choices: The names of the relations that edges use, for edges that do not use all. Their
+            other weights count as zero, and have the gradient zero; without any, an edge carries
+            nothing. On a CPU, a pass over the graph leaves out what none of its edges uses.
+        return_states: Return the states of all nodes, by node, rather than that of the sink.
+
+    Returns:
+        The state (N, d, F) of `dag.sink`, or the dict of all states.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> g = RelationGraph.from_scipy({"A": sp.csr_array([[0, 2], [1, 0]])}, identity=True)
+        >>> dag = Dag.path(2)
+        >>> only_a = torch.tensor([1.0, 0.0]).reshape(2, 1, 1)
+        >>> h = torch.tensor([[1.0], [5.0]])
+        >>> propagate_dag(g, dag, h, {edge: only_a for edge in dag.edges}).flatten()  # A A h
+        tensor([ 2., 10.])
+        >>> ones = dict.fromkeys(dag.edges, torch.ones(2, 1, 1))
+        >>> propagate_dag(g, dag, h, ones, choices={(0, 1): ["A"]}).flatten()  # (A + I) A h
+        tensor([12., 11.])
+    """
+    source = h.unsqueeze(1) if h.dim() == 2 else h
+    _check_features(graph, source, "(N, d, F) or (N, F)")
+    number = {node: k for k, node in enumerate(dag.nodes)}
+    ranks = _ranks(graph, dag, source.shape[1], weights)
+    chosen = None if choices is None else _chosen(graph, dag, choices)
+    states = _run(
+        graph,
+        source,
+        torch.cat([weights[edge].reshape(-1) for edge in dag.edges]),
+        ranks,
+        [number[tail] for tail, _ in dag.edges],
+        [number[head] for _, head in dag.edges],
+        chosen,
+    )
+    if not return_states:
+        return states[-1]
+    return dict(zip(dag.nodes, [source, *states], strict=True))
+
+
+def _run(
+    graph: RelationGraph,
+    h: Tensor,
+    w: Tensor,
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+    chosen: Sequence[int] | None,
+) -> list[Tensor]:
+    if not torch.compiler.is_compiling():
+        extension.warn_about_problem()
+        require_plain("propagate", h, w, graph.forward.edge_val)
+    sums = torch.float64 if h.dtype == torch.float64 else torch.float32
+    graph = graph if graph.dtype == sums else graph.to(sums)
+    forward, backward = graph.forward, graph.backward
+    states: list[Tensor] = torch.ops.tensus_tn.propagate(
+        h,
+        w.to(sums),
+        forward.edge_val,
+        forward.seg_val,
+        backward.edge_val,
+        backward.seg_val,
+        graph.loop,
+        forward.seg_loop,
+        [forward.row_ptr, forward.seg_rel, forward.seg_ptr, forward.col],
+        [backward.row_ptr, backward.seg_rel, backward.seg_ptr, backward.col, backward.edge_perm],
+        ranks,
+        tails,
+        heads,
+        chosen,
+    )
+    return states
+
+
+def _check_features(graph: RelationGraph, h: Tensor, shape: str) -> None:
+    if not isinstance(graph, RelationGraph):
+        raise TypeError(f"graph must be a RelationGraph, got {type(graph).__name__}")
+    if not isinstance(h, Tensor):
+        raise TypeError(f"h must be a tensor, got {type(h).__name__}")
+    if h.dim() != 3 or h.shape[0] != graph.num_nodes or h.shape[1] < 1:
+        raise ValueError(
+            f"h must have shape {shape} with N = {graph.num_nodes}, got {tuple(h.shape)}"
+        )
+    if h.dtype not in _DTYPES and not (h.dtype == torch.float16 and h.device.type != "cpu"):
+        raise TypeError(
+            f"h must be float32, float64 or bfloat16 (or float16 on a GPU), got {h.dtype}"
+        )
+    if h.device != graph.device:
+        raise ValueError(f"h is on {h.device}, the graph is on {graph.device}")
+
+
+def _check_weights(
+    graph: RelationGraph, w: Tensor, rows: int, columns: int | None = None, edge: Edge | None = None
+) -> None:
+    def name() -> str:
+        return "w" if edge is None else f"weights[{edge!r}]"
+
+    if not isinstance(w, Tensor):
+        raise TypeError(f"{name()} must be a tensor, got {type(w).__name__}")
+    shape = tuple(w.shape)
+    fits = len(shape) == 3 and shape[:2] == (graph.num_relations, rows) and shape[2] >= 1
+    if not fits or (columns is not None and shape[2] != columns):
+        expected = (graph.num_relations, rows, "any" if columns is None else columns)
+        raise ValueError(f"{name()} must have shape (C, P, Q) = {expected}, got {shape}")
+    if not w.dtype.is_floating_point:
+        raise TypeError(f"{name()} must be a floating-point tensor, got {w.dtype}")
+    if w.device != graph.device:
+        raise ValueError(f"{name()} is on {w.device}, the graph is on {graph.device}")
+
+
+def _ranks(
+    graph: RelationGraph, dag: Dag, source_rank: int, weights: Mapping[Edge, Tensor]
+) -> list[int]:
+    """The rank of every node, in the order of `dag.nodes`; checks that the weights agree."""
+    if missing := [edge for edge in dag.edges if edge not in weights]:
+        raise ValueError(f"no weights for the edges {missing}")
+    if len(weights) != len(dag.edges):
+        unknown = [edge for edge in weights if edge not in dag.edges]
+        raise ValueError(f"weights for edges that the dag does not have: {unknown}")
+    rank: dict[Node, int] = {dag.source: source_rank}
+    position = {node: k for k, node in enumerate(dag.nodes)}
+    for edge in sorted(dag.edges, key=lambda e: position[e[0]]):
+        tail, head = edge
+        _check_weights(graph, weights[edge], rank[tail], rank.get(head), edge)
+        rank[head] = weights[edge].shape[2]
+    return [rank[node] for node in dag.nodes]
+
+
+def _chosen(graph: RelationGraph, dag: Dag, choices: Mapping[Edge, Sequence[str]]) -> list[int]:
+    """For every edge of the dag and every relation, whether the edge uses it: 1 or 0."""
+    if len(choices) != sum(edge in choices for edge in dag.edges):
+        unknown = [edge for edge in choices if edge not in dag.edges]
+        raise ValueError(f"choices for edges that the dag does not have: {unknown}")
+    names, chosen = graph.relation_names, []
+    for edge in dag.edges:
+        used = choices.get(edge, names)
+        if isinstance(used, str):
+            raise TypeError(f"choices[{edge!r}] must be names of relations, got the text {used!r}")
+        if strange := [name for name in used if name not in names]:
+            raise ValueError(f"choices[{edge!r}]: {strange} are not among {list(names)}")
+        chosen += [int(name in used) for name in names]
+    return chosen

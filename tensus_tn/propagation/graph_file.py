@@ -1,0 +1,88 @@
+"""The file format of a RelationGraph: an `.npz` of plain arrays, edges in the forward order."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensus_tn.propagation import segments
+from tensus_tn.propagation.assembly import Parts, assemble, checked_dtype
+from tensus_tn.propagation.edge_lists import node_counts, require_ids
+
+_FORMAT = "tensus_tn.RelationGraph/1"
+
+
+def write(path: str | os.PathLike[str], parts: Parts) -> None:
+    """Write the file beside its place and move it there, so that it is whole or absent."""
+    forward = parts.forward.apply(lambda t: t.detach().cpu())
+    seg, loop = forward.edge_seg(), parts.loop.cpu()
+    arrays: dict[str, Any] = {
+        "format": np.array(_FORMAT),
+        "row": forward.seg_row()[seg].to(forward.col.dtype).numpy(),
+        "rel": forward.seg_rel[seg].numpy(),
+        "col": forward.col.numpy(),
+        "value": forward.values(loop.dtype).numpy(),
+        "seg_loop": forward.loops(loop).numpy(),
+        "loop": loop.numpy(),
+        "relation_names": np.array(parts.relation_names, dtype=np.str_),
+        **({} if forward.edge_added is None else {"added": forward.edge_added.numpy()}),
+        "type_names": np.array([name for name, _ in parts.node_counts], dtype=np.str_),
+        "type_counts": np.array([count for _, count in parts.node_counts], dtype=np.int64),
+    }
+    partial = f"{os.fspath(path)}.{os.getpid()}.partial"
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
+@torch.inference_mode(False)  # as in `build`
+def read(path: str | os.PathLike[str]) -> Parts:
+    """Read, check and sort; the structure is built anew, so a bad file can't give a bad one."""
+    name = os.fspath(path)
+    with open(path, "rb") as content:
+        if not zipfile.is_zipfile(content):
+            raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: no zip archive")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if str(file["format"]) != _FORMAT:
+                raise ValueError(f"{name} is of format {file['format']}, expected {_FORMAT}")
+            names = file["relation_names"].tolist()
+            types, sizes = file["type_names"], file["type_counts"]
+            if types.shape != sizes.shape:
+                raise ValueError(f"{name}: expected a count for each of {types}, got {sizes}")
+            counts = node_counts(dict(zip(types.tolist(), sizes.tolist(), strict=True)))
+            row, rel, col = (torch.from_numpy(file[key]).long() for key in ("row", "rel", "col"))
+            value, seg_loop, loop = (
+                torch.from_numpy(file[key]) for key in ("value", "seg_loop", "loop")
+            )
+            added = torch.from_numpy(file["added"]).bool() if "added" in file else None
+    except (KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: {error}") from error
+
+    num_nodes = sum(counts.values())
+    if row.ndim != 1 or any(
+        t.shape != row.shape for t in (rel, col, value, added) if t is not None
+    ):
+        raise ValueError(f"{name}: the lengths of its arrays disagree")
+    require_ids(f"{name}: receiving node", row, num_nodes)
+    require_ids(f"{name}: relation", rel, len(names))
+    require_ids(f"{name}: sending node", col, num_nodes)
+    forward, order, start = segments.build(row, rel, col, num_nodes, len(names))
+    expected = (start.shape, (forward.num_segments,), (len(names),))
+    if (order.shape, seg_loop.shape, loop.shape) != expected:
+        raise ValueError(f"{name}: the lengths of its arrays disagree")
+    value = value[order]
+    if added is not None:
+        forward = replace(forward, edge_added=added[order])
+    backward = segments.transpose(forward, len(names))
+    dtype = checked_dtype(value.dtype)
+    return assemble(forward, backward, value, seg_loop, loop, names, counts, dtype)

@@ -1,0 +1,241 @@
+"""The propagation operators in plain PyTorch, for machines and devices without the kernels.
+
+One sparse product per state, as in the kernels, but with the sums of all segments in memory:
+`(S, rank, F)` for `S` segments, never `C * N`. The sparse product is `embedding_bag`, which needs
+no sorting, and its derivative is written out: no gradient ever runs through sparse values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+_EDGES_AT_ONCE = (
+    1 << 16
+)  # edges whose rows are in memory at the same time, in the gradient of values
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """The segments of one direction; see `tensus_tn.propagation.segments.Segments`."""
+
+    row_ptr: Tensor
+    seg_rel: Tensor
+    seg_ptr: Tensor
+    col: Tensor
+    edge_val: Tensor | None
+    seg_val: Tensor | None
+
+    def seg_row(self) -> Tensor:
+        return _owners(self.row_ptr)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """`sum_e a_e x[col_e]` for every segment: (N, rank, F) -> (S, rank, F)."""
+        sums = _bag_sum(x, self.col, self.seg_ptr, self.edge_val)
+        return sums if self.seg_val is None else sums * self.seg_val[:, None, None]
+
+    def add_up(self, per_segment: Tensor) -> Tensor:
+        """The sum over the segments of every row: (S, rank, F) -> (N, rank, F)."""
+        every = torch.arange(len(per_segment), device=per_segment.device, dtype=self.col.dtype)
+        return _bag_sum(per_segment, every, self.row_ptr, None)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """The diagonals: `loop[i]`, and `correction` more on the (row, relation) of the segments."""
+
+    loop: Tensor
+    correction: Tensor | None
+    pairs: _Structure
+
+    def apply(self, x: Tensor, w: Tensor) -> Tensor:
+        """`sum_{i,p} D^i[n] w[i, p, q] x[n, p]`: (N, P, F) -> (N, Q, F)."""
+        out = torch.einsum("npf,pq->nqf", x, torch.einsum("c,cpq->pq", self.loop, w))
+        if self.correction is not None:
+            scaled = x[self.pairs.seg_row()] * self.correction[:, None, None]
+            out = out + self.pairs.add_up(_mix(scaled, w, self.pairs.seg_rel))
+        return out
+
+    def grad_w(self, x: Tensor, grad: Tensor) -> Tensor:
+        """`sum_n D^i[n] <x[n, p], grad[n, q]>`: (C, P, Q)."""
+        products = torch.einsum("npf,nqf->npq", x, grad)
+        out = torch.einsum("c,pq->cpq", self.loop, products.sum(0))
+        if self.correction is not None:
+            special = products[self.pairs.seg_row()] * self.correction[:, None, None]
+            out = out.index_add(0, self.pairs.seg_rel, special)
+        return out
+
+
+def _structure(parts: list[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> _Structure:
+    row_ptr, seg_rel, seg_ptr, col = parts[:4]
+    return _Structure(row_ptr, seg_rel, seg_ptr, col, edge_val, seg_val)
+
+
+def _owners(ptr: Tensor) -> Tensor:
+    """Which of the intervals `ptr[i] .. ptr[i + 1]` every position belongs to."""
+    return torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff())
+
+
+def _bag_sum(x: Tensor, index: Tensor, ptr: Tensor, weight: Tensor | None) -> Tensor:
+    """`sum_{k in ptr[b] .. ptr[b + 1]} weight[k] x[index[k]]` for every bag `b`."""
+    shape = (len(ptr) - 1, *x.shape[1:])
+    if index.numel() == 0 or x.numel() == 0:
+        return x.new_zeros(shape)
+    flat = x.reshape(len(x), -1)
+    sums = embedding_bag(
+        index, flat, ptr, mode="sum", per_sample_weights=weight, include_last_offset=True
+    )
+    return sums.reshape(shape)
+
+
+def _mix(sums: Tensor, w: Tensor, rel: Tensor) -> Tensor:
+    """`sum_p w[rel_s, p, q] sums[s, p]`: (S, P, F) -> (S, Q, F)."""
+    return torch.bmm(w[rel].transpose(1, 2), sums)
+
+
+def _weights(
+    w: Tensor, ranks: Sequence[int], tails: Sequence[int], heads: Sequence[int]
+) -> list[Tensor]:
+    """The weights (C, d_j, d_k) of every edge, from the vector that holds them all."""
+    shapes = [(ranks[j], ranks[k]) for j, k in zip(tails, heads, strict=True)]
+    relations = len(w) // sum(p * q for p, q in shapes)
+    parts = w.split([relations * p * q for p, q in shapes])
+    return [part.reshape(relations, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _only_chosen(
+    w: Tensor,
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+    chosen: Sequence[int] | None,
+) -> Tensor:
+    """`w`, or its gradient, with zeros where an edge does not use a relation."""
+    if chosen is None:
+        return w
+    sizes = torch.tensor([ranks[j] * ranks[k] for j, k in zip(tails, heads, strict=True)])
+    flags = torch.tensor(chosen).reshape(len(sizes), -1)
+    used = flags.flatten().repeat_interleave(sizes.repeat_interleave(flags.shape[1]))
+    return torch.where(used.bool().to(w.device), w, 0.0)
+
+
+def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: _Structure) -> _Loops | None:
+    if loop is None:
+        return None
+    return _Loops(loop, None if seg_loop is None else seg_loop - loop[forward.seg_rel], forward)
+
+
+def propagate(
+    h: Tensor,
+    w: Tensor,
+    edge_val: Tensor | None,
+    seg_val: Tensor | None,
+    back_edge_val: Tensor | None,
+    back_seg_val: Tensor | None,
+    loop: Tensor | None,
+    seg_loop: Tensor | None,
+    forward: list[Tensor],
+    backward: list[Tensor],
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+    chosen: Sequence[int] | None,
+) -> list[Tensor]:
+    """The states 1 .. K; one gather for every state."""
+    with torch.autocast(h.device.type, enabled=False):
+        graph = _structure(forward, edge_val, seg_val)
+        loops = _as_loops(loop, seg_loop, graph)
+        w = _only_chosen(w, ranks, tails, heads, chosen)
+        weights = _weights(w, ranks, tails, heads)
+        states = [h.to(w.dtype)]
+        for k, rank in enumerate(ranks):
+            if k > 0:
+                states.append(w.new_zeros(h.shape[0], rank, h.shape[2]))
+        for j, state in enumerate(states[:-1]):
+            sums = graph.gather(state)
+            for e in (e for e, tail in enumerate(tails) if tail == j):
+                states[heads[e]] += graph.add_up(_mix(sums, weights[e], graph.seg_rel))
+                if loops is not None:
+                    states[heads[e]] += loops.apply(state, weights[e])
+        return [state.to(h.dtype) for state in states[1:]]
+
+
+def propagate_backward(
+    grads: list[Tensor],
+    grad_nodes: Sequence[int],
+    h: Tensor,
+    states: list[Tensor],
+    w: Tensor,
+    edge_val: Tensor | None,
+    seg_val: Tensor | None,
+    back_edge_val: Tensor | None,
+    back_seg_val: Tensor | None,
+    loop: Tensor | None,
+    seg_loop: Tensor | None,
+    forward: list[Tensor],
+    backward: list[Tensor],
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+    chosen: Sequence[int] | None,
+    need_h: bool,
+    need_w: bool,
+    need_values: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of h, w and edge_val, empty where not needed; one gather for every state."""
+    with torch.autocast(h.device.type, enabled=False):
+        graph = _structure(forward, edge_val, seg_val)
+        transposed = _structure(backward, back_edge_val, back_seg_val)
+        loops = _as_loops(loop, seg_loop, graph)
+        w = _only_chosen(w, ranks, tails, heads, chosen)
+        weights = _weights(w, ranks, tails, heads)
+        state = [h.to(w.dtype), *(s.to(w.dtype) for s in states)]
+        grad = [torch.zeros_like(s) for s in state]
+        for node, given in zip(grad_nodes, grads, strict=True):
+            grad[node] += given
+        dw = [torch.zeros_like(weight) for weight in weights]
+        for k in range(len(ranks) - 1, 0, -1):
+            sums = transposed.gather(grad[k])
+            for e in (e for e, head in enumerate(heads) if head == k):
+                x, weight_t = state[tails[e]], weights[e].transpose(1, 2)
+                grad[tails[e]] += transposed.add_up(_mix(sums, weight_t, transposed.seg_rel))
+                products = torch.bmm(x[transposed.seg_row()], sums.transpose(1, 2))
+                dw[e].index_add_(0, transposed.seg_rel, products)
+                if loops is not None:
+                    grad[tails[e]] += loops.apply(grad[k], weight_t)
+                    dw[e] += loops.grad_w(x, grad[k])
+        of_w = torch.cat([d.reshape(-1) for d in dw])
+        empty_h = h.new_empty(0, *h.shape[1:])
+        return (
+            grad[0].to(h.dtype) if need_h else empty_h,
+            _only_chosen(of_w, ranks, tails, heads, chosen) if need_w else w.new_empty(0),
+            _edge_gradient(graph, state, weights, grad, tails, heads)
+            if need_values
+            else w.new_empty(0),
+        )
+
+
+def _edge_gradient(
+    graph: _Structure,
+    state: list[Tensor],
+    weights: list[Tensor],
+    grad: list[Tensor],
+    tails: Sequence[int],
+    heads: Sequence[int],
+) -> Tensor:
+    """`da_e = <H_j[col_e], sum_k w_jk(i) G_k[row_e]>`, summed over the tails `j`."""
+    owner, row = _owners(graph.seg_ptr), graph.seg_row()
+    out = weights[0].new_zeros(len(graph.col))
+    for j in sorted(set(tails)):
+        mine = [e for e, tail in enumerate(tails) if tail == j]
+        of_sums = sum(
+            _mix(grad[heads[e]][row], weights[e].transpose(1, 2), graph.seg_rel) for e in mine
+        )
+        assert isinstance(of_sums, Tensor)
+        for part in torch.arange(len(out), device=out.device).split(_EDGES_AT_ONCE):
+            out[part] += torch.einsum("epf,epf->e", state[j][graph.col[part]], of_sums[owner[part]])
+    return out

@@ -1,0 +1,216 @@
+"""The sparse structure of a relation graph: non-empty (row, relation) pairs in CSR form.
+
+Edges are sorted by (row, relation, column) through one packed 64-bit key, so that building is a
+single radix sort. A *segment* is a run of edges with the same row and relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+#: Sizes from here on need 64-bit indices (a module constant, so that tests can lower it).
+INT32_LIMIT = 2**31
+
+_ROW_POWER = {None: 0.0, "row": -1.0, "sym": -0.5}
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """`S` segments and `E` edges over `N` rows; see `RelationGraph` for the meaning of a value.
+
+    row_ptr   (N + 1,)  segments of row n are row_ptr[n] .. row_ptr[n + 1]
+    seg_rel   (S,)      int32, the relation of a segment, ascending within a row
+    seg_ptr   (S + 1,)  edges of segment s are seg_ptr[s] .. seg_ptr[s + 1]
+    col       (E,)      the node at the other end, ascending within a segment
+    seg_val   (S,)      one value a segment, or None
+    edge_val  (E,)      one value an edge, or None; where both are None every value is 1
+    seg_loop  (S,)      weight of the segment's folded self-loop, or None where it equals
+                        the relation's own `loop` everywhere
+    edge_added (E,)     whether an edge is nothing but an added self-loop, one that is not folded;
+                        None where no edge is
+    edge_perm (E,)      in the transpose: the position of an edge in the forward order
+    """
+
+    row_ptr: Tensor
+    seg_rel: Tensor
+    seg_ptr: Tensor
+    col: Tensor
+    seg_val: Tensor | None = None
+    edge_val: Tensor | None = None
+    seg_loop: Tensor | None = None
+    edge_added: Tensor | None = None
+    edge_perm: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows: receiving nodes."""
+        return self.row_ptr.numel() - 1
+
+    @property
+    def num_segments(self) -> int:
+        """The number of non-empty (row, relation) pairs."""
+        return self.seg_rel.numel()
+
+    @property
+    def num_edges(self) -> int:
+        """The number of stored edges."""
+        return self.col.numel()
+
+    def seg_row(self) -> Tensor:
+        """The row of every segment, (S,)."""
+        return _owner(self.row_ptr)
+
+    def edge_seg(self) -> Tensor:
+        """The segment of every edge, (E,)."""
+        return _owner(self.seg_ptr)
+
+    def values(self, dtype: torch.dtype) -> Tensor:
+        """The value of every edge, (E,)."""
+        if self.edge_val is not None:
+            return self.edge_val
+        if self.seg_val is not None:
+            return self.seg_val[self.edge_seg()]
+        return torch.ones(self.num_edges, dtype=dtype, device=self.col.device)
+
+    def loops(self, loop: Tensor) -> Tensor:
+        """The weight of every segment's self-loop, (S,), given that of the relations, (C,)."""
+        return loop[self.seg_rel] if self.seg_loop is None else self.seg_loop
+
+    def with_values(self, values: Tensor) -> Segments:
+        """The same structure with `values` (E,), kept once a segment where that is enough."""
+        first = values[self.seg_ptr[:-1]]
+        if not torch.equal(values, first[self.edge_seg()]):
+            return replace(self, seg_val=None, edge_val=values)
+        unit = bool((first == 1).all())
+        return replace(self, seg_val=None if unit else first, edge_val=None)
+
+    def apply(self, move: Callable[[Tensor], Tensor]) -> Segments:
+        """The same structure with every tensor replaced by `move(tensor)`."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: move(t) for k, t in tensors.items() if t is not None})
+
+
+def _owner(ptr: Tensor) -> Tensor:
+    """Which of the intervals `ptr[i] .. ptr[i + 1]` every position belongs to."""
+    return torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
+
+
+def index_dtype(*sizes: int) -> torch.dtype:
+    """The narrowest index type that holds every one of `sizes`."""
+    return torch.int32 if max(sizes) < INT32_LIMIT else torch.int64
+
+
+def build(
+    row: Tensor, rel: Tensor, col: Tensor, num_nodes: int, num_relations: int
+) -> tuple[Segments, Tensor, Tensor]:
+    """Sort edges into segments and merge duplicates.
+
+    Returns the structure, the sorting permutation, and where each run of equal edges starts
+    in the sorted order, so that values follow with `merge_values`.
+    """
+    node_bits = max(num_nodes - 1, 0).bit_length()
+    rel_bits = max(num_relations - 1, 0).bit_length()
+    if 2 * node_bits + rel_bits > 63:
+        raise ValueError(
+            f"{num_nodes} nodes with {num_relations} relations do not fit a 64-bit edge key"
+        )
+    key = row << rel_bits  # in place from here: fresh memory costs more than the arithmetic
+    key |= rel
+    key <<= node_bits
+    key |= col
+    key, order = torch.sort(key, stable=True)
+    start = _run_starts(key)
+    key = key if start.numel() == key.numel() else key[start]
+
+    pair = key >> node_bits
+    seg_start = _run_starts(pair)
+    pair = pair[seg_start]
+    row_counts = torch.bincount(pair >> rel_bits, minlength=num_nodes)
+    dtype = index_dtype(num_nodes, key.numel())
+    row_ptr = torch.cat([row_counts.new_zeros(1), row_counts.cumsum(0)])
+    seg_ptr = torch.cat([seg_start, seg_start.new_tensor([key.numel()])])
+    segments = Segments(
+        row_ptr=row_ptr.to(dtype),
+        seg_rel=(pair & ((1 << rel_bits) - 1)).to(torch.int32),
+        seg_ptr=seg_ptr.to(dtype),
+        col=(key & ((1 << node_bits) - 1)).to(dtype),
+    )
+    return segments, order, start
+
+
+def merge_values(value: Tensor | None, order: Tensor, start: Tensor) -> Tensor:
+    """The values (float64) of sorted edges, those of duplicates summed; None stands for ones."""
+    if start.numel() == order.numel():
+        return torch.ones(order.numel(), dtype=torch.float64) if value is None else value[order]
+    run = torch.zeros_like(order)
+    run[start[1:]] = 1
+    weights = None if value is None else value[order]
+    return torch.bincount(run.cumsum(0), weights=weights).double()
+
+
+def transpose(forward: Segments, num_relations: int) -> Segments:
+    """The transposed structure, without values; `edge_perm` leads back to the forward order."""
+    seg = forward.edge_seg()
+    row, rel = forward.seg_row()[seg], forward.seg_rel[seg].long()
+    backward, order, _ = build(forward.col.long(), rel, row, forward.num_rows, num_relations)
+    return replace(backward, edge_perm=order.to(forward.col.dtype))
+
+
+def normalize(
+    forward: Segments,
+    backward: Segments,
+    value: Tensor,
+    modes: Sequence[str | None],
+    loop: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Scale every relation of A + diag(loop) by its row sums, or by the roots of both sums.
+
+    `value` (E,) and `loop` (C,) are float64. Returns the values (E,) and the self-loops' weights
+    of the non-empty pairs (S,). A sum of zero (all values are zero) scales by zero.
+    """
+    row_power = torch.tensor([_ROW_POWER[mode] for mode in modes], dtype=torch.float64)
+    rel, rel_t = forward.seg_rel.long(), backward.seg_rel.long()
+    row_sum = _segment_sum(value, forward.seg_ptr) + loop[rel]
+    row_scale = _power(row_sum, row_power[rel])
+    scaled = value * row_scale[forward.edge_seg()]
+    seg_loop = loop[rel] * row_scale
+    if "sym" in modes:
+        perm = backward.edge_perm
+        assert perm is not None
+        col_power = torch.where(row_power == _ROW_POWER["sym"], _ROW_POWER["sym"], 0.0)
+        col_sum = _segment_sum(value[perm], backward.seg_ptr) + loop[rel_t]
+        col_scale = _power(col_sum, col_power[rel_t])
+        scaled[perm] *= col_scale[backward.edge_seg()]
+        seg_loop *= _lookup(_pairs(backward, len(modes)), col_scale, _pairs(forward, len(modes)))
+    return scaled, seg_loop
+
+
+def _power(total: Tensor, power: Tensor) -> Tensor:
+    """The sums to their powers, where 0 to a negative power is 0."""
+    return torch.where((total == 0) & (power < 0), 0.0, total**power)
+
+
+def _segment_sum(value: Tensor, seg_ptr: Tensor) -> Tensor:
+    return torch.segment_reduce(value, "sum", offsets=seg_ptr.long())
+
+
+def _pairs(segments: Segments, num_relations: int) -> Tensor:
+    """One ascending number for the (row, relation) of every segment."""
+    return segments.seg_row() * num_relations + segments.seg_rel
+
+
+def _lookup(keys: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
+    """The value of each wanted key among the sorted `keys`, 1 where there is none."""
+    at = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
+    return torch.where(keys[at] == wanted, values[at], 1.0)
+
+
+def _run_starts(sorted_key: Tensor) -> Tensor:
+    """Where a new value starts in a sorted vector."""
+    new = torch.ones(sorted_key.numel(), dtype=torch.bool)
+    torch.ne(sorted_key[1:], sorted_key[:-1], out=new[1:])
+    return new.nonzero().squeeze(1)

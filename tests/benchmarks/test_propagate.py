@@ -1,0 +1,68 @@
+"""The benchmark runs, and every peer computes what this library computes (the run refuses else)."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.propagate import graphs, measure, peers, report
+from tensus_tn.dag import Dag
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("normalisation", graphs.NORMALISATIONS)
+@pytest.mark.parametrize("peer", [None, *peers.PEERS], ids=lambda p: p.title if p else peers.OURS)
+def test_every_peer_gives_the_same_numbers(peer, normalisation):
+    problem, dag = graphs.load("tiny", normalisation), Dag.complete(3)
+    try:
+        run = peers.make_run(peer, problem, dag)
+    except peers.UnsupportedError as reason:
+        pytest.skip(str(reason))
+    h, weights, grad = measure.inputs(problem, dag, 2, 8)
+    right = measure.expected(problem, dag, h, weights, grad)
+    found = measure.errors(measure.results(run, h, weights, grad), right)
+    assert max(found.values()) < measure.TOLERANCE
+
+
+def test_the_judge_is_the_dense_formula():
+    problem, dag = graphs.load("tiny"), Dag([(0, 1)])
+    h, weights, grad = measure.inputs(problem, dag, 2, 8)
+    matrices = torch.stack(
+        [torch.from_numpy(m.toarray()).double() for m in problem.graph.to_scipy().values()]
+    )
+    (w,) = (weight.detach().double() for weight in weights.values())
+    y = torch.einsum("cpq,cnm,mpf->nqf", w, matrices, h.detach().double())
+    torch.testing.assert_close(measure.expected(problem, dag, h, weights, grad)["y"], y)
+
+
+def test_a_wrong_peer_is_refused():
+    problem = graphs.load("tiny")
+    wrong = peers.Peer(
+        "wrong", "PyTorch", lambda problem: lambda h, w: 2 * peers.tensus(problem)(h, w)
+    )
+    with pytest.raises(AssertionError, match="wrong computes something else"):
+        measure.run_case(problem, [wrong], seconds=0.01)
+
+
+def test_quick_command_writes_results_a_table_and_a_page(tmp_path):
+    output, page = tmp_path / "out.json", tmp_path / "page.md"
+    command = [sys.executable, "-m", "benchmarks.propagate", "--quick", "--peers", "segments"]
+    command += ["--output", str(output), "--page", str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    stored = json.loads(output.read_text())
+    assert set(stored["cases"]) == {
+        f"tiny/{n}/K={k}" for n in graphs.NORMALISATIONS for k in (4, 1)
+    }
+    for case in stored["cases"].values():
+        rows = case["peers"]
+        assert rows[peers.OURS]["forward"]["median"] > 0
+        assert rows["CSR segments, loops folded"]["both"]["ratio"] > 0
+    assert stored["machine"]["torch"] == torch.__version__
+    assert "CSR segments, loops folded" in done.stdout
+    assert page.read_text().count(report.MARK) == 1

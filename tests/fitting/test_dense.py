@@ -1,0 +1,277 @@
+"""decompose: exact recovery, the tensor train against TensorLy, the report, and bad input."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from tensus_tn import Dag, DagTensor, Report, decompose
+from tensus_tn.fitting.dense import DenseFit, tt_svd
+from tensus_tn.fitting.least_squares import equalize
+
+DIAMOND = Dag([(0, 1), (0, 2), (1, 3), (2, 3)])
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def free(dag: Dag, choices=4, rank=2, *, seed=0, **options) -> DagTensor:
+    options = {"dtype": torch.float64} | options
+    return DagTensor(
+        dag, choices, rank, parametrization="free", generator=generator(seed), **options
+    )
+
+
+def dense_of(tensor: DagTensor) -> Tensor:
+    return tensor.to_dense().detach()
+
+
+def relative_error(tensor: DagTensor, dense: Tensor) -> float:
+    return float((dense_of(tensor) - dense).norm() / dense.norm())
+
+
+@pytest.mark.parametrize(
+    ("dag", "rank", "ties"),
+    [
+        (Dag.path(5), 3, "node"),
+        (Dag.complete(3), 2, "node"),
+        (Dag.complete(3), 3, "node"),
+        (DIAMOND, {1: 2, 2: 3}, "node"),
+        (Dag.path(4), 3, "global"),
+        (Dag.complete(3), 3, "global"),
+    ],
+)
+def test_recovers_what_the_network_can_represent(dag, rank, ties):
+    errors = []
+    for seed in range(10):
+        dense = dense_of(free(dag, 4, rank, ties=ties, seed=1000 + seed))
+        tensor, report = decompose(dense, dag, rank, ties=ties, seed=seed)
+        errors.append(relative_error(tensor, dense))
+        assert report.error == pytest.approx(errors[-1], abs=1e-9)
+    assert sum(error < 1e-6 for error in errors) >= 9, errors
+
+
+@pytest.mark.parametrize("ties", ["node", "global"])
+def test_gradient_recovers_too(ties):
+    dense = dense_of(free(Dag.complete(3), 3, 2, ties=ties, seed=1))
+    tensor, report = decompose(dense, Dag.complete(3), 2, ties=ties, method="gradient")
+    assert relative_error(tensor, dense) < 1e-6
+    assert report.converged
+
+
+def function_on_a_grid() -> Tensor:
+    x = torch.linspace(0, 2, 8, dtype=torch.float64)
+    a, b, c, d = torch.meshgrid(x, x, x, x, indexing="ij")
+    return 1 / (1 + a + b * c) + torch.sin(a * d + c)
+
+
+def video() -> Tensor:
+    """A bright disc that moves over a shaded background: (time, height, width)."""
+    t, y, x = torch.meshgrid(*(torch.arange(n).double() for n in (12, 20, 24)), indexing="ij")
+    disc = ((y - 4 - t) ** 2 + (x - 3 - 1.5 * t) ** 2 < 16).double()
+    return disc + 0.2 * torch.cos(y / 5) * torch.sin(x / 7)
+
+
+def noisy_train() -> Tensor:
+    dense = dense_of(free(Dag.path(5), 5, 3, seed=3))
+    noise = torch.randn(dense.shape, generator=generator(4), dtype=torch.float64)
+    return dense + 0.1 * noise * dense.norm() / noise.norm()
+
+
+def random_tensors() -> list[Tensor]:
+    shapes = [(4, 5, 6), (3, 4, 3, 4), (2, 3, 4, 3, 2), (6, 2, 6, 2), (8, 8)]
+    return [
+        torch.randn(shapes[seed % 5], generator=generator(seed), dtype=torch.float64)
+        for seed in range(20)
+    ]
+
+
+def test_a_path_is_at_least_as_good_as_tensorly(tensorly):
+    structured = [function_on_a_grid(), video(), noisy_train()]
+    for number, dense in enumerate(random_tensors() + structured):
+        rank, order = 2 + number % 3, dense.ndim
+        train = tensorly.decomposition.tensor_train(dense, [1, *[rank] * (order - 1), 1])
+        theirs = float((train.to_tensor() - dense).norm() / dense.norm())
+        tensor, report = decompose(dense, Dag.path(order), rank)
+        assert tensor.shape == dense.shape
+        assert relative_error(tensor, dense) <= theirs * (1 + 1e-9) + 1e-12, number
+        assert report.restarts == 1
+
+
+def test_tt_svd_follows_the_path_and_not_the_order_of_the_edges():
+    mixed = Dag([(2, 3), (0, 1), (1, 2)])
+    dense = dense_of(free(mixed, {(2, 3): 3, (0, 1): 4, (1, 2): 5}, {1: 2, 2: 3}, seed=5))
+    tensor = free(mixed, dict(zip(mixed.edges, dense.shape, strict=True)), {1: 2, 2: 3})
+    cores = tt_svd(tensor.structure, dense)
+    assert DenseFit(tensor.structure, dense).error(cores) < 1e-12
+
+
+def test_rank_above_what_a_path_can_use():
+    dense = torch.randn(3, 4, 2, generator=generator(0), dtype=torch.float64)
+    tensor, report = decompose(dense, Dag.path(3), rank=7)
+    assert tensor.structure.ranks == (7, 7)
+    assert relative_error(tensor, dense) < 1e-12
+    assert report.errors[0] < 1e-12
+
+
+def test_one_edge_and_rank_one():
+    vector = torch.randn(5, generator=generator(0), dtype=torch.float64)
+    assert relative_error(decompose(vector, Dag.path(1), rank=1)[0], vector) < 1e-12
+    dense = dense_of(free(Dag.complete(2), 4, 1, seed=2))
+    assert relative_error(decompose(dense, Dag.complete(2), rank=1)[0], dense) < 1e-9
+
+
+@pytest.mark.parametrize("ties", ["node", "global"])
+def test_plans_of_the_environment_against_the_jacobian(ties):
+    tensor = free(Dag.complete(3), {e: 2 + k % 3 for k, e in enumerate(Dag.complete(3).edges)}, 2)
+    tensor = free(Dag.complete(3), 3, 2, ties=ties) if ties == "global" else tensor
+    data = torch.randn(tensor.shape, generator=generator(1), dtype=torch.float64)
+    cores = [core.detach() for core in tensor.operands()]
+    problem = DenseFit(tensor.structure, data)
+    jacobians = torch.autograd.functional.jacobian(
+        lambda *x: problem.residual(list(x)).flatten(), tuple(cores)
+    )
+    blocks = [j.reshape(data.numel(), -1) for j in jacobians]
+    whole = torch.cat(blocks, dim=1)
+    torch.testing.assert_close(problem.curvature(cores), whole.t() @ whole)
+    torch.testing.assert_close(
+        problem.gradient(cores), whole.t() @ problem.residual(cores).flatten()
+    )
+    for e, block in enumerate(blocks):
+        best = torch.linalg.lstsq(block, data.flatten()).solution
+        torch.testing.assert_close(block @ problem.solve(cores, e).flatten(), block @ best)
+
+
+def test_equalize_keeps_the_tensor():
+    tensor = free(Dag.complete(3), 3, 2)
+    cores = [core.detach() * 10.0**k for k, core in enumerate(tensor.operands())]
+    equal = equalize(cores)
+    torch.testing.assert_close(tensor.plan("dense")(*equal), tensor.plan("dense")(*cores))
+    norms = torch.stack([core.norm() for core in equal])
+    torch.testing.assert_close(norms, norms.mean().expand_as(norms))
+
+
+def test_report():
+    dense = torch.randn(3, 3, 3, 3, 3, 3, generator=generator(0), dtype=torch.float64)
+    tensor, report = decompose(dense, Dag.complete(3), 2, restarts=2, seed=7)
+    assert isinstance(report, Report)
+    assert report.seed == 7
+    assert report.restarts == 2
+    assert report.converged
+    assert report.seconds > 0
+    assert all(b <= a + 1e-12 for a, b in pairwise(report.errors))
+    assert report.error == pytest.approx(relative_error(tensor, dense), rel=1e-9)
+    assert f"{report.error:.2e}" in str(report)
+    assert f"error={report.error}, converged=True" in repr(report)
+    with pytest.raises(AttributeError):
+        report.seed = 8
+
+
+def test_stops_at_max_sweeps():
+    dense = torch.randn(3, 3, 3, generator=generator(0), dtype=torch.float64)
+    _, report = decompose(dense, Dag.path(3), 2, ties="global", restarts=1, max_sweeps=2)
+    assert len(report.errors) == 3
+    assert not report.converged
+    assert "max_sweeps" in str(report)
+
+
+def test_more_restarts_are_never_worse():
+    dense = torch.randn(3, 3, 3, 3, 3, 3, generator=generator(1), dtype=torch.float64)
+    errors = [decompose(dense, Dag.complete(3), 2, restarts=n)[1].error for n in (1, 2, 3)]
+    assert errors[0] >= errors[1] >= errors[2]
+
+
+@pytest.mark.parametrize("method", ["als", "gradient"])
+def test_the_seed_fixes_the_result(method):
+    dense = torch.randn(3, 3, 3, generator=generator(0), dtype=torch.float64)
+    options = {"ties": "global", "method": method, "restarts": 1, "max_sweeps": 5}
+    first, again, other = (
+        decompose(dense, Dag.path(3), 2, seed=seed, **options)[0] for seed in (3, 3, 4)
+    )
+    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(first.core_0, other.core_0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_is_kept(dtype):
+    dense = dense_of(free(Dag.complete(3), 3, 2, seed=6)).to(dtype)
+    tensor, report = decompose(dense, Dag.complete(3), 2)
+    assert tensor.dtype == dtype
+    assert tensor.parametrization == "free"
+    assert relative_error(tensor, dense) < 1e-6
+    assert report.restarts <= 5
+
+
+def test_strides_gradients_and_scale_of_the_input_do_not_matter():
+    dense = dense_of(free(Dag.path(3), 4, 2, seed=8))
+    turned = dense.permute(2, 1, 0).contiguous().permute(2, 1, 0).requires_grad_()
+    assert relative_error(decompose(turned, Dag.path(3), 2)[0], dense) < 1e-9
+    for scale in (1e-200, 1e200):
+        tensor, _ = decompose(dense * scale, Dag.path(3), 2)
+        torch.testing.assert_close(dense_of(tensor) / scale, dense)
+
+
+@pytest.mark.parametrize("method", ["als", "gradient"])
+def test_inference_mode_does_not_matter(method):
+    with torch.inference_mode():
+        dense = torch.randn(3, 3, 3, generator=generator(0), dtype=torch.float64)
+        options = {"ties": "global", "restarts": 1, "method": method, "max_sweeps": 20}
+        tensor, _ = decompose(dense, Dag.path(3), 2, **options)
+    expected, _ = decompose(dense.clone(), Dag.path(3), 2, **options)
+    torch.testing.assert_close(tensor.to_dense(), expected.to_dense())
+    tensor.to_dense().sum().backward()  # the network can be trained
+
+
+def test_zeros():
+    tensor, report = decompose(torch.zeros(3, 3, 3), Dag.path(3), 2, ties="global")
+    assert not dense_of(tensor).any()
+    assert report.converged
+
+
+def test_progress_bar_only_when_asked(capsys, monkeypatch):
+    monkeypatch.setattr("tensus_tn.fitting.report._DELAY", 0.0)
+    dense = torch.randn(3, 3, 3, generator=generator(0), dtype=torch.float64)
+    for progress, shown in [(None, False), (False, False), (True, True)]:
+        decompose(dense, Dag.path(3), 2, ties="global", max_sweeps=3, progress=progress)
+        assert ("sweep" in capsys.readouterr().err) == shown
+
+
+@pytest.mark.parametrize(
+    ("dense", "error", "message"),
+    [
+        (torch.ones(2, 2), ValueError, "order 2.*3 edges"),
+        (torch.ones(2, 2, 2, dtype=torch.long), TypeError, "floating-point.*int64"),
+        (torch.ones(2, 2, 2, dtype=torch.cfloat), TypeError, "floating-point.*complex64"),
+        ([[1.0]], TypeError, "floating-point tensor, got list"),
+        (torch.ones(2, 2, 2).to_sparse(), TypeError, "dense tensor, got torch.sparse_coo"),
+        (torch.tensor([[[1.0, float("nan")]]]), ValueError, r"finite, got nan at \[0, 0, 1\]"),
+        (torch.tensor([[[float("inf"), 1.0]]]), ValueError, "finite, got inf"),
+        (torch.ones(2, 0, 2), ValueError, "choices of edge"),
+    ],
+)
+def test_bad_data(dense, error, message):
+    with pytest.raises(error, match=message):
+        decompose(dense, Dag.path(3), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "rank.*positive integer, got 0"),
+        ({"rank": {1: 2}}, "nothing for inner node 2"),
+        ({"method": "newton"}, "method must be"),
+        ({"ties": "edge"}, "ties must be"),
+        ({"restarts": 0}, "restarts must be"),
+        ({"max_sweeps": 0}, "max_sweeps must be"),
+        ({"tol": -1.0}, "tol must be"),
+        ({"tol": float("nan")}, "tol must be"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        decompose(torch.ones(2, 2, 2), Dag.path(3), **({"rank": 2} | options))
