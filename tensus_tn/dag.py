@@ -20,8 +20,8 @@ class Dag:
     """A directed acyclic graph with one source and one sink, every node on a path between them.
 
     Args:
-        edges: Pairs ``(tail, head)`` of hashable node names. Their order is kept: it is the order of
-            the axes of a :class:`~tensus_tn.DagTensor` over this graph.
+        edges: Pairs `(tail, head)` of hashable node names. Their order is kept: it is the order of
+            the axes of a `DagTensor` over this graph.
 
     Attributes:
         edges: The edges, in the order given.
@@ -66,7 +66,7 @@ class Dag:
 
     @classmethod
     def path(cls, num_edges: int) -> Dag:
-        """The path ``0 -> 1 -> ... -> num_edges``: the topology of a tensor train (eq. 9).
+        """The path `0 -> 1 -> ... -> num_edges`: the topology of a tensor train (eq. 9).
 
         Example:
             >>> Dag.path(3).edges
@@ -77,7 +77,7 @@ class Dag:
 
     @classmethod
     def complete(cls, last: int) -> Dag:
-        """Every edge ``(j, k)`` with ``0 <= j < k <= last``: the search space of DiffMG (eq. 12).
+        """Every edge `(j, k)` with `0 <= j < k <= last`: the search space of DiffMG (eq. 12).
 
         Example:
             >>> Dag.complete(2).edges
@@ -88,7 +88,7 @@ class Dag:
 
     @classmethod
     def from_networkx(cls, graph: networkx.DiGraph) -> Dag:
-        """The edges of a networkx ``DiGraph``, ordered by their attribute ``axis`` where all have it.
+        """The edges of a networkx `DiGraph`, ordered by their attribute `axis` where all have it.
 
         Raises:
             ValueError: As the constructor, and for an undirected graph, a multigraph or a node
@@ -110,7 +110,7 @@ class Dag:
         return cls(edge[:2] for edge in edges)
 
     def to_networkx(self) -> networkx.DiGraph:
-        """This graph as a networkx ``DiGraph``, nodes in topological order.
+        """This graph as a networkx `DiGraph`, nodes in topological order.
 
         Example:
             >>> list(Dag.path(2).to_networkx().edges)
@@ -130,7 +130,7 @@ class Dag:
         """Draw the graph from left to right, source first; needs matplotlib.
 
         Args:
-            ax: The axes to draw on; a new figure when ``None``.
+            ax: The axes to draw on; a new figure when `None`.
             edge_labels: Text for some or all edges, written at the middle of each.
 
         Returns:
@@ -184,7 +184,7 @@ def _only(role: str, nodes: list[Node]) -> Node:
 
 
 def _topological_order(edges: tuple[Edge, ...]) -> tuple[Node, ...]:
-    """Kahn's algorithm; among the ready nodes, the first to appear in ``edges`` comes first."""
+    """Kahn's algorithm; among the ready nodes, the first to appear in `edges` comes first."""
     waiting: dict[Node, set[Node]] = {}
     for tail, head in edges:
         waiting.setdefault(tail, set())

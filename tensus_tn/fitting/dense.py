@@ -36,17 +36,17 @@ def decompose(
 ) -> tuple[DagTensor, Report]:
     """Approximate a dense tensor by a network with free cores, in the sense of least squares.
 
-    ``"als"`` solves for one core after the other, exactly, and where that gets slow for all of them
-    at once (Levenberg-Marquardt, up to 2000 parameters); ``"gradient"`` is L-BFGS. The work is done
+    `"als"` solves for one core after the other, exactly, and where that gets slow for all of them
+    at once (Levenberg-Marquardt, up to 2000 parameters); `"gradient"` is L-BFGS. The work is done
     in float64. On a path with node ties, a tensor train, both start from the TT-SVD, which is close
     to the best already; otherwise from random cores, several times.
 
     Args:
-        dense: The tensor, one axis for each edge of ``dag`` in its order; any floating dtype.
+        dense: The tensor, one axis for each edge of `dag` in its order; any floating dtype.
         dag: The graph.
         rank: The rank of the inner nodes: a number, or a mapping from every inner node.
-        method: ``"als"`` or ``"gradient"``.
-        ties: ``"node"``, a rank index for each inner node, or ``"global"``, one for all (CP).
+        method: `"als"` or `"gradient"`.
+        ties: `"node"`, a rank index for each inner node, or `"global"`, one for all (CP).
         restarts: How many random starts to try, fewer if one is exact; the best is kept.
         tol: Stop when sweeps lower the error by less than this share of itself.
         max_sweeps: Stop after so many sweeps from a start.
@@ -54,10 +54,10 @@ def decompose(
         progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
 
     Returns:
-        The network, with the dtype and device of ``dense``, and the report.
+        The network, with the dtype and device of `dense`, and the report.
 
     Raises:
-        TypeError: If ``dense`` is not a floating-point tensor.
+        TypeError: If `dense` is not a floating-point tensor.
         ValueError: If its order is not the number of edges, or it has NaN or infinity.
 
     Example:
@@ -92,9 +92,9 @@ def decompose(
 class DenseFit(LeastSquares):
     """The residual of all entries, by contractions that are planned once.
 
-    With ``E_e`` the environment of edge ``e``, the product of all other cores summed over the ranks
-    that ``e`` does not have, the model is ``W_e E_e``, and the best core for the data ``T`` is
-    ``(T E_e^T) (E_e E_e^T)^-1``. Neither factor needs ``E_e`` itself: the first contracts the data
+    With `E_e` the environment of edge `e`, the product of all other cores summed over the ranks
+    that `e` does not have, the model is `W_e E_e`, and the best core for the data `T` is
+    `(T E_e^T) (E_e E_e^T)^-1`. Neither factor needs `E_e` itself: the first contracts the data
     with the other cores, the second, the Gram matrix, two networks that share their choices.
     """
 
@@ -128,7 +128,7 @@ class DenseFit(LeastSquares):
         return (projection @ pseudo_inverse(gram)).view_as(cores[edge])
 
     def curvature(self, cores: Cores) -> Tensor:
-        """``J^T J``: the mixed second derivative of the inner product of two networks."""
+        """`J^T J`: the mixed second derivative of the inner product of two networks."""
         sizes = [core.numel() for core in cores]
 
         def inner_product(x: Tensor, y: Tensor) -> Any:

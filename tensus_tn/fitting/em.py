@@ -10,10 +10,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tensus_tn._arguments import check_rows, check_size
+from tensus_tn._arguments import check_size
 from tensus_tn.fitting.report import LikelihoodReport, progress_bar
 from tensus_tn.fitting.restarts import check_data
 from tensus_tn.network.execute import LOG_SUM_EXP
+from tensus_tn.network.index import check_rows
 from tensus_tn.network.query_plans import fetch
 from tensus_tn.network.tables import TablePlan
 from tensus_tn.network.tensor import DagTensor
@@ -35,9 +36,9 @@ def fit_em(
 ) -> tuple[DagTensor, LikelihoodReport]:
     """Fit a distribution with softmax cores to samples: no sweep ever lowers the likelihood.
 
-    The ranks are hidden variables. The expected number of times ``N_e(i, a, b)`` that edge ``e``
-    made choice ``i`` at states ``a, b`` of its ranks is ``W_e dlogL/dW_e`` (E step: one backward
-    pass), and the cores that maximise the likelihood of such counts are their shares (M step)::
+    The ranks are hidden variables. The expected number of times `N_e(i, a, b)` that edge `e`
+    made choice `i` at states `a, b` of its ranks is `W_e dlogL/dW_e` (E step: one backward
+    pass), and the cores that maximise the likelihood of such counts are their shares (M step):
 
         W_e(i, a, b) = N_e(i, a, b) / sum_i' N_e(i', a, b)
 
@@ -45,20 +46,20 @@ def fit_em(
     starts where that matters. The work is done in float64.
 
     Args:
-        index: The samples, ``(..., M)`` integers in the order of the edges.
+        index: The samples, `(..., M)` integers in the order of the edges.
         start: The network to start from; it is not changed. A flat one is a stationary point.
-        weights: How often each sample counts, ``(...)``, not negative; None: once.
+        weights: How often each sample counts, `(...)`, not negative; None: once.
         tol: Stop when a sweep raises the mean log-likelihood of a sample by less than this.
         max_sweeps: Stop after so many sweeps.
         progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
 
     Returns:
-        The fitted network, like ``start``, and the report.
+        The fitted network, like `start`, and the report.
 
     Raises:
-        TypeError: If ``start`` is not a DagTensor, ``index`` has no integers or ``weights`` no
+        TypeError: If `start` is not a DagTensor, `index` has no integers or `weights` no
             floating-point numbers.
-        ValueError: If ``start`` has free cores, an index is out of range, the shapes disagree, a
+        ValueError: If `start` has free cores, an index is out of range, the shapes disagree, a
             weight is negative or not finite, or there is nothing to fit.
 
     Example:
@@ -105,7 +106,7 @@ def fit_em(
 
 
 def expected_counts(tensor: DagTensor, rows: Tensor, shares: Tensor) -> tuple[list[Tensor], float]:
-    """The E step: ``W dlogL/dW = dlogL/dlogW`` for each core, and the log-likelihood ``log L``."""
+    """The E step: `W dlogL/dW = dlogL/dlogW` for each core, and the log-likelihood `log L`."""
     logs = [x.detach().requires_grad_() for x in tensor.operands(log=True)]
     counts, value = [torch.zeros_like(x) for x in logs], -tensor.structure.log_states
     size, limit = min(len(rows), _PIECE), tensor.memory_limit // tensor.dtype.itemsize

@@ -1,7 +1,7 @@
 """Ways down a sum of squares: one core at a time, all of them at once, or along the gradient.
 
-The fits of :func:`~tensus_tn.decompose` and :func:`~tensus_tn.complete` differ only in the residual
-``model - data``, whose norm they minimise over the cores. It is linear in each core.
+The fits of `e` and `e` differ only in the residual
+`model - data`, whose norm they minimise over the cores. It is linear in each core.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Cores = list[Tensor]  # with the indices of ``structure.terms``
+Cores = list[Tensor]  # with the indices of `structure.terms`
 Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their error
 
 # Alternating sweeps go on while one lowers the error by this share. Then come steps on all cores at
@@ -36,14 +36,14 @@ class LeastSquares(ABC):
 
     @abstractmethod
     def curvature(self, cores: Cores) -> Tensor:
-        """``J^T J`` of shape ``(P, P)``, with ``J`` the derivative of the residual by all cores."""
+        """`J^T J` of shape `(P, P)`, with `J` the derivative of the residual by all cores."""
 
     def error(self, cores: Cores) -> float:
         """The norm of the residual: the relative error, as the data have norm one."""
         return float(self.residual(cores).norm())
 
     def gradient(self, cores: Cores) -> Tensor:
-        """The derivative ``J^T r`` of half the squared error by all cores, ``(P,)``."""
+        """The derivative `J^T r` of half the squared error by all cores, `(P,)`."""
         leaves = [core.detach().requires_grad_() for core in cores]
         with torch.enable_grad():
             loss = self.residual(leaves).square().sum() / 2
@@ -126,7 +126,7 @@ def equalize(cores: Cores) -> Cores:
 
 
 def pseudo_inverse(gram: Tensor) -> Tensor:
-    """The inverse of Gram matrices ``(..., R, R)``; zero for what the data do not determine."""
+    """The inverse of Gram matrices `(..., R, R)`; zero for what the data do not determine."""
     inverse: Tensor = torch.linalg.pinv(gram, hermitian=True, rtol=1e-14)
     return inverse
 

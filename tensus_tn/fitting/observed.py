@@ -8,11 +8,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tensus_tn._arguments import check_rows
 from tensus_tn.dag import Dag
 from tensus_tn.fitting.least_squares import Cores, LeastSquares, others, pseudo_inverse
 from tensus_tn.fitting.report import Report
 from tensus_tn.fitting.restarts import Method, Settings, check_data, fit
+from tensus_tn.network.index import check_rows
 from tensus_tn.network.plan import find_plan
 from tensus_tn.network.query_plans import fetch
 from tensus_tn.network.structure import Choices, Rank, Structure, Ties
@@ -46,19 +46,19 @@ def complete(
 ) -> tuple[DagTensor, Report]:
     """Fit a network with free cores to observed entries, in the sense of least squares.
 
-    The methods are those of :func:`~tensus_tn.decompose`, and so are the other arguments. A choice
-    that was never observed gets the value zero from ``"als"``.
+    The methods are those of `e`, and so are the other arguments. A choice
+    that was never observed gets the value zero from `"als"`.
 
     Args:
-        index: Where the entries are, ``(..., M)`` integers in the order of ``dag.edges``. An entry
+        index: Where the entries are, `(..., M)` integers in the order of `dag.edges`. An entry
             that is given several times counts as often.
-        values: The entries, ``(...)``, of any floating dtype.
+        values: The entries, `(...)`, of any floating dtype.
         dag: The graph.
         choices: How many choices the edges have: a number, a sequence of names, or a mapping from
             every edge to one of these.
         rank: The rank of the inner nodes: a number, or a mapping from every inner node.
-        method: ``"als"`` or ``"gradient"``.
-        ties: ``"node"``, a rank index for each inner node, or ``"global"``, one for all (CP).
+        method: `"als"` or `"gradient"`.
+        ties: `"node"`, a rank index for each inner node, or `"global"`, one for all (CP).
         restarts: How many random starts to try, fewer if one is exact; the best is kept.
         tol: Stop when sweeps lower the error by less than this share of itself.
         max_sweeps: Stop after so many sweeps from a start.
@@ -66,11 +66,11 @@ def complete(
         progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
 
     Returns:
-        The network, with the dtype and device of ``values``, and the report; its errors are those
+        The network, with the dtype and device of `values`, and the report; its errors are those
         at the observed entries.
 
     Raises:
-        TypeError: If ``index`` has no integers or ``values`` no floating-point numbers.
+        TypeError: If `index` has no integers or `values` no floating-point numbers.
         ValueError: If their shapes disagree, an index is out of range, a value is not finite, or
             there are none.
 
@@ -108,9 +108,9 @@ def complete(
 class ObservedFit(LeastSquares):
     """The residual of a list of entries.
 
-    At entry ``n`` with the choice ``c`` of edge ``e``, the model is ``sum_r W_e(c, r) E_e(r, n)``,
-    with ``E_e`` the environment: the product of all other cores at the entry, summed over the ranks
-    that ``e`` does not have. So each choice of an edge has a least-squares problem of its own.
+    At entry `n` with the choice `c` of edge `e`, the model is `sum_r W_e(c, r) E_e(r, n)`,
+    with `E_e` the environment: the product of all other cores at the entry, summed over the ranks
+    that `e` does not have. So each choice of an edge has a least-squares problem of its own.
     """
 
     def __init__(self, rows: Tensor, structure: Structure, data: Tensor) -> None:
@@ -130,7 +130,7 @@ class ObservedFit(LeastSquares):
         return self.model(cores, self.rows) - self.data
 
     def environment(self, cores: Cores, edge: int, rows: Tensor) -> Tensor:
-        """The environment ``E_e`` at some entries, with the ranks flattened: ``(R, B)``."""
+        """The environment `E_e` at some entries, with the ranks flattened: `(R, B)`."""
         factors = [
             core.movedim(0, -1).index_select(-1, rows[:, e])
             for e, core in enumerate(cores)
@@ -156,9 +156,9 @@ class ObservedFit(LeastSquares):
         return (inverse @ torch.stack(projections)[..., None]).view_as(core)
 
     def curvature(self, cores: Cores) -> Tensor:
-        """``J^T J``, summed over blocks of rows of ``J``.
+        """`J^T J`, summed over blocks of rows of `J`.
 
-        The row of entry ``n`` has ``E_e(:, n)`` in the columns of ``W_e(c, :)``, zeros elsewhere.
+        The row of entry `n` has `E_e(:, n)` in the columns of `W_e(c, :)`, zeros elsewhere.
         """
         num_parameters = sum(core.numel() for core in cores)
         total = self.data.new_zeros(num_parameters, num_parameters)

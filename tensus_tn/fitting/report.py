@@ -16,10 +16,10 @@ class Report:
     """How a fit by least squares went.
 
     Attributes:
-        errors: The relative error ``norm(model - data) / norm(data)`` of the start that did best,
+        errors: The relative error `norm(model - data) / norm(data)` of the start that did best,
             before the first sweep and after each.
         error: The relative error of the result.
-        converged: Whether it stopped because it could not get better, not at ``max_sweeps``.
+        converged: Whether it stopped because it could not get better, not at `max_sweeps`.
         seconds: The time that all starts took.
         seed: The seed of the random starts.
         restarts: How many starts were tried.
@@ -54,7 +54,7 @@ class LikelihoodReport:
     Attributes:
         log_likelihoods: The mean log-likelihood of a sample, before the first sweep and after each.
         log_likelihood: The mean log-likelihood of a sample under the result.
-        converged: Whether it stopped because it could not get better, not at ``max_sweeps``.
+        converged: Whether it stopped because it could not get better, not at `max_sweeps`.
         seconds: The time that it took.
 
     Example:

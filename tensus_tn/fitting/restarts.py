@@ -25,14 +25,14 @@ from tensus_tn.network.tensor import DagTensor
 
 Method = Literal["als", "gradient"]
 
-# A fit has converged when so many sweeps in a row lower the error by less than ``tol`` of itself:
+# A fit has converged when so many sweeps in a row lower the error by less than `tol` of itself:
 # a single short step may only mean that the damping has still to find its size.
 _PATIENCE = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to descend, and when to stop; see :func:`~tensus_tn.decompose`."""
+    """How to descend, and when to stop; see `e`."""
 
     method: Method
     restarts: int
@@ -51,7 +51,7 @@ class Settings:
 
 
 def check_data(name: str, data: Any) -> None:
-    """Raise unless ``data`` is a dense tensor of finite floating-point numbers."""
+    """Raise unless `data` is a dense tensor of finite floating-point numbers."""
     if not isinstance(data, Tensor) or not data.is_floating_point():
         given = f"a tensor of {data.dtype}" if isinstance(data, Tensor) else type(data).__name__
         raise TypeError(f"{name} must be a floating-point tensor, got {given}")
@@ -69,7 +69,7 @@ def fit(
     settings: Settings,
     start: Callable[[Structure, Tensor], Cores] | None = None,
 ) -> Report:
-    """Fill ``tensor``, of free float64 cores, with those that fit best, and give it data's dtype.
+    """Fill `tensor`, of free float64 cores, with those that fit best, and give it data's dtype.
 
     Args:
         tensor: The network to fill.

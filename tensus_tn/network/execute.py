@@ -48,7 +48,7 @@ MAX_PRODUCT = Semiring("max-product", torch.mul, torch.amax, torch.maximum, 1.0)
 
 
 def lower(plan: Plan, semiring: Semiring) -> Program:
-    """Turn the steps of ``plan`` into torch operations; slices are an outer loop over them."""
+    """Turn the steps of `plan` into torch operations; slices are an outer loop over them."""
     if not plan.inputs:
         return lambda operands: torch.tensor(semiring.one)
     run = partial(_run_steps, [_lower_step(step, plan, semiring) for step in plan.steps])
@@ -116,13 +116,13 @@ def _lower_single(indices: Dims, output: Dims, semiring: Semiring) -> Callable[[
 
 
 def _is_matmul(left: Dims, right: Dims, output: Dims) -> bool:
-    """Whether ``x @ y`` of vectors or matrices, transposed or not, is all there is to do."""
+    """Whether `x @ y` of vectors or matrices, transposed or not, is all there is to do."""
     shared, summed = set(left) & set(right), (set(left) | set(right)) - set(output)
     return len(left) <= 2 and len(right) <= 2 and len(shared) == 1 and shared == summed
 
 
 def _lower_matmul(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
-    """``x @ y`` with the transposes that bring the summed index to the middle."""
+    """`x @ y` with the transposes that bring the summed index to the middle."""
     if len(output) == 2 and output[0] in right:  # swap, so that the left index comes first
         swapped = _lower_matmul(right, left, output)
         return lambda x, y: swapped(y, x)
@@ -163,7 +163,7 @@ def _lower_broadcast(
 
 
 def _aligner(indices: Dims, order: Dims) -> Callable[[Tensor], Tensor]:
-    """Permute to ``order`` and insert dimensions of size 1 for the indices that are missing."""
+    """Permute to `order` and insert dimensions of size 1 for the indices that are missing."""
     permutation = tuple(indices.index(i) for i in order if i in indices)
     missing = [d for d, i in enumerate(order) if i not in indices]
     first = next((d for d, i in enumerate(order) if i in indices), len(order))

@@ -1,9 +1,9 @@
 """Contraction plans: which pairs of operands to combine, in which order, found once and kept.
 
-A network is given by the indices of its operands, for example ``((0, 1), (1, 2))`` for a product of
+A network is given by the indices of its operands, for example `((0, 1), (1, 2))` for a product of
 two matrices, the size of each index, and the indices of the result. An index may stand in any number
-of operands (a hyperedge); those that are not in the result are summed. :func:`find_plan` returns a
-:class:`Plan`, an immutable list of steps that :mod:`tensus_tn.network.execute` runs over a semiring.
+of operands (a hyperedge); those that are not in the result are summed. `find_plan` returns a
+`Plan`, an immutable list of steps that `e` runs over a semiring.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SLICES = 2**14  # the most that a contraction is cut into
 
 @dataclass(frozen=True)
 class Step:
-    """One pairwise contraction, or a reduction and permutation of one operand (no ``right``).
+    """One pairwise contraction, or a reduction and permutation of one operand (no `right`).
 
     Operands are numbered: the inputs of the plan first, then the result of each step.
     """
@@ -83,7 +83,7 @@ class Plan:
         return type(self), fields
 
     def __call__(self, *operands: Tensor, semiring: Semiring = SUM_PRODUCT) -> Tensor:
-        """Contract ``operands``, one tensor for each of ``inputs``, over a semiring."""
+        """Contract `operands`, one tensor for each of `inputs`, over a semiring."""
         if semiring.name not in self._programs:
             self.prepare(semiring)
         return self._programs[semiring.name](operands)
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def path(self) -> tuple[tuple[int, ...], ...]:
-        """The operands of each step; the result of step ``k`` has the number ``len(inputs) + k``."""
+        """The operands of each step; the result of step `k` has the number `len(inputs) + k`."""
         return tuple((s.left,) if s.right is None else (s.left, s.right) for s in self.steps)
 
     @property
@@ -168,7 +168,7 @@ def find_plan(
 ) -> Plan:
     """Find a cheap order of contraction.
 
-    The network is simplified first (:class:`_Builder`). Then opt_einsum's path and min-fill
+    The network is simplified first (`_Builder`). Then opt_einsum's path and min-fill
     elimination compete, and the one with fewer flops wins.
 
     Args:
@@ -176,7 +176,7 @@ def find_plan(
         output: The indices to keep, in order.
         sizes: The size of each index.
         batch: An index that the operands store last, and the output too.
-        optimize: Passed to opt_einsum: ``"auto"``, ``"dp"``, a cotengra optimizer.
+        optimize: Passed to opt_einsum: `"auto"`, `"dp"`, a cotengra optimizer.
         limit: The most entries that a tensor may have; above it, summed indices are sliced.
 
     Raises:
@@ -198,7 +198,7 @@ def find_plan(
 
 
 class _Builder:
-    """Grows the list of steps of a plan; ``live`` holds the operands that are left."""
+    """Grows the list of steps of a plan; `live` holds the operands that are left."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """What can be asked of a tensor network over a DAG: entries, sums, marginals, samples, maxima.
 
-:class:`Queries` is what a :class:`~tensus_tn.DagTensor`, and what :meth:`Queries.condition` leaves of
+`Queries` is what a `DagTensor`, and what `Queries.condition` leaves of
 it, have in common. A query selects operands and indices, takes its plan from the cache and runs it;
-how plans are found and run is the matter of ``plan.py`` and ``execute.py``.
+how plans are found and run is the matter of `plan.py` and `execute.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tensus_tn._arguments import check_entry, check_rows, check_size, inspectable, is_batch
+from tensus_tn._arguments import check_size
+from tensus_tn._torch_modes import inspectable
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.execute import LOG_SUM_EXP, SUM_PRODUCT, Semiring
+from tensus_tn.network.index import check_entry, check_rows, is_batch
 from tensus_tn.network.plan import Indices, Optimize, Plan
 from tensus_tn.network.query_plans import fetch, used_edges
 from tensus_tn.network.sampling import draw, draw_one_hot
@@ -43,9 +45,9 @@ class Queries(ABC):
 
     @abstractmethod
     def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
-        """One tensor for each edge, or its logarithm, with the indices of ``structure.terms``.
+        """One tensor for each edge, or its logarithm, with the indices of `structure.terms`.
 
-        They are computed in ``dtype``, that of the parameters when None.
+        They are computed in `dtype`, that of the parameters when None.
         """
 
     @abstractmethod
@@ -81,7 +83,7 @@ class Queries(ABC):
         raise TypeError(f"{type(self).__name__} is not iterable; use to_dense()")
 
     def __getitem__(self, index: Index) -> Tensor:
-        """Entries at ``index``: integers ``(M,)`` in the order of the edges, or a batch ``(..., M)``.
+        """Entries at `index`: integers `(M,)` in the order of the edges, or a batch `(..., M)`.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -136,7 +138,7 @@ class Queries(ABC):
         return self.marginal(())
 
     def to_dense(self, *, memory_limit: int | None = None) -> Tensor:
-        """All entries as one tensor of shape ``shape``.
+        """All entries as one tensor of shape `shape`.
 
         Args:
             memory_limit: Bytes, instead of the limit that the tensor was made with.
@@ -152,7 +154,7 @@ class Queries(ABC):
         return self._marginal(self.structure.free, memory_limit)
 
     def marginal(self, edges: Iterable[Edge]) -> Tensor:
-        """The sum over the choices of all other edges; the axes have the order of ``edges``.
+        """The sum over the choices of all other edges; the axes have the order of `edges`.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -222,7 +224,7 @@ class Queries(ABC):
     def entropy(
         self, *, samples: int | None = None, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The entropy ``-sum T log T`` of the distribution, in nats.
+        """The entropy `-sum T log T` of the distribution, in nats.
 
         Args:
             samples: None for the exact value, which enumerates all entries; a number for an unbiased
@@ -230,7 +232,7 @@ class Queries(ABC):
             generator: For the samples.
 
         Raises:
-            ValueError: If the exact value would enumerate more than ``memory_limit``.
+            ValueError: If the exact value would enumerate more than `memory_limit`.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -251,7 +253,7 @@ class Queries(ABC):
         return -value.mean() - ((value - baseline) * (log_prob - value)).mean()
 
     def sample(self, num: int, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw ``(num, M)`` indices from the distribution, exactly: ranks first, then choices.
+        """Draw `(num, M)` indices from the distribution, exactly: ranks first, then choices.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -267,9 +269,9 @@ class Queries(ABC):
     def rsample(
         self, num: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
     ) -> dict[Edge, Tensor]:
-        """Draw one-hot choices ``{edge: (num, C_e)}`` that carry gradients (straight-through Gumbel).
+        """Draw one-hot choices `{edge: (num, C_e)}` that carry gradients (straight-through Gumbel).
 
-        The values are exact samples; the gradient is that of the relaxation at ``temperature``.
+        The values are exact samples; the gradient is that of the relaxation at `temperature`.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -287,12 +289,12 @@ class Queries(ABC):
         return {self.dag.edges[e]: one_hot for e, one_hot in draws.items()}
 
     def top_k(self, k: int = 1, *, budget: int = 1_000_000) -> TopK:
-        """The ``k`` largest entries, exactly, without enumerating them; ties are ordered by index.
+        """The `k` largest entries, exactly, without enumerating them; ties are ordered by index.
 
         Args:
             k: How many; all of them where the tensor has fewer.
             budget: How many partial entries the search may bound. On a flat tensor the proof can
-                take too long; then the best entries found are returned with ``exact=False`` and the
+                take too long; then the best entries found are returned with `exact=False` and the
                 gap to the bound.
 
         Example:
@@ -308,7 +310,7 @@ class Queries(ABC):
         """The compiled plan of a query, to look at or to call.
 
         Args:
-            query: ``"entries"`` (also used by ``log_prob``), ``"sum"``, ``"marginal"`` or ``"dense"``.
+            query: `"entries"` (also used by `log_prob`), `"sum"`, `"marginal"` or `"dense"`.
             batch: The number of entries.
             edges: The edges of the marginal.
 
@@ -342,7 +344,7 @@ class Queries(ABC):
         )
 
     def log_total(self, used: Indices) -> Tensor | float:
-        """The log of the sum over the ranks of ``used`` of the fixed cores alone."""
+        """The log of the sum over the ranks of `used` of the fixed cores alone."""
         structure = self.structure
         if not structure.fixed:
             return structure.log_states_of(used)

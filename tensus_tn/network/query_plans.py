@@ -28,13 +28,13 @@ def make_plan(
 
     Args:
         structure: The network.
-        kind: ``"entry"``: one entry, every choice fixed by the caller. ``"entries"``: a batch of them.
-            ``"marginal"``: some choices kept, the others summed, without the cores that this does not
-            need. ``"all"``: the sum of all entries, with all cores.
-        batch: The number of entries, for ``"entries"``.
-        kept: The edges, by number: for ``"marginal"`` those whose choices are kept, for ``"entries"``
+        kind: `"entry"`: one entry, every choice fixed by the caller. `"entries"`: a batch of them.
+            `"marginal"`: some choices kept, the others summed, without the cores that this does not
+            need. `"all"`: the sum of all entries, with all cores.
+        batch: The number of entries, for `"entries"`.
+        kept: The edges, by number: for `"marginal"` those whose choices are kept, for `"entries"`
             those whose cores are contracted, all of them if empty.
-        optimize: Passed to :func:`~tensus_tn.network.plan.find_plan`.
+        optimize: Passed to `n`.
         limit: The most entries that one tensor may have.
     """
     terms, sizes = structure.terms, structure.sizes
@@ -76,7 +76,7 @@ def fetch(
     optimize: Optimize,
     limit: int,
 ) -> Plan | TablePlan:
-    """The plan for a query (see :func:`make_plan`), from the cache."""
+    """The plan for a query (see `make_plan`), from the cache."""
     batch = _bucket(batch)
     if torch.compiler.is_compiling():
         plan: Plan | TablePlan = getattr(

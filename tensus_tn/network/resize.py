@@ -13,10 +13,10 @@ Groups = list[list[int]]  # for each new state, the old ones that it stands for
 
 
 def grow(structure: Structure, cores: list[Tensor], rank: int, size: int) -> list[Tensor]:
-    """Raise a rank index to ``size`` states, copies of the old ones in turn.
+    """Raise a rank index to `size` states, copies of the old ones in turn.
 
-    The function does not change: the copies of a state share its weight. ``cores`` have the shapes
-    ``(C, d_j, d_k)`` and are logarithms if the network is normalised.
+    The function does not change: the copies of a state share its weight. `cores` have the shapes
+    `(C, d_j, d_k)` and are logarithms if the network is normalised.
     """
     old = structure.ranks[rank]
     _check(structure, rank, size, old <= size, size % old == 0)
@@ -26,9 +26,9 @@ def grow(structure: Structure, cores: list[Tensor], rank: int, size: int) -> lis
 
 
 def shrink(structure: Structure, cores: list[Tensor], rank: int, size: int) -> list[Tensor]:
-    """Lower a rank index to ``size`` states, each the mean of a group of old ones that are alike.
+    """Lower a rank index to `size` states, each the mean of a group of old ones that are alike.
 
-    The function does not change where the states of a group are equal, so this undoes :func:`grow`.
+    The function does not change where the states of a group are equal, so this undoes `grow`.
     """
     old = structure.ranks[rank]
     _check(structure, rank, size, size <= old, old % size == 0)

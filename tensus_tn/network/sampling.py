@@ -1,7 +1,7 @@
 """Exact samples from a network with softmax cores: draw the ranks, then every choice by itself.
 
 Given the ranks, the choices are independent, and without conditions the ranks are uniform and
-independent. With conditions the ranks follow ``p(r) ~ prod_e W_e(i_e, r)`` over the fixed edges: they
+independent. With conditions the ranks follow `p(r) ~ prod_e W_e(i_e, r)` over the fixed edges: they
 are drawn by eliminating them one after the other, and going back.
 """
 
@@ -22,9 +22,9 @@ def draw(
     generator: torch.Generator | None,
     limit: int,
 ) -> Tensor:
-    """Draw ``(num, M)`` indices of the free edges.
+    """Draw `(num, M)` indices of the free edges.
 
-    ``logs`` are the operands of the network; no tensor over ranks has more than ``limit`` entries.
+    `logs` are the operands of the network; no tensor over ranks has more than `limit` entries.
     """
     states = _draw_ranks(structure, logs, num, generator, limit)
     columns = [
@@ -42,7 +42,7 @@ def draw_one_hot(
     generator: torch.Generator | None,
     limit: int,
 ) -> dict[int, Tensor]:
-    """Draw one-hot choices ``(num, C_e)`` with straight-through Gumbel gradients."""
+    """Draw one-hot choices `(num, C_e)` with straight-through Gumbel gradients."""
     states = _draw_ranks(structure, logs, num, generator, limit)
     draws = {}
     for e in structure.free:
@@ -54,7 +54,7 @@ def draw_one_hot(
 
 
 def _given(log: Tensor, ranks: tuple[int, ...], states: dict[int, Tensor], num: int) -> Tensor:
-    """The values ``(C, num)`` of an operand ``(C, d, ...)`` at the states of its ranks."""
+    """The values `(C, num)` of an operand `(C, d, ...)` at the states of its ranks."""
     if not ranks:
         return log.unsqueeze(1).expand(-1, num)
     position = states[ranks[0]]
@@ -64,7 +64,7 @@ def _given(log: Tensor, ranks: tuple[int, ...], states: dict[int, Tensor], num: 
 
 
 def _race(log: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Log arrival times of exponential clocks with rates ``exp(log)``: the first is a fair draw."""
+    """Log arrival times of exponential clocks with rates `exp(log)`: the first is a fair draw."""
     return torch.empty_like(log).exponential_(generator=generator).log() - log
 
 
@@ -75,7 +75,7 @@ def _draw_ranks(
     generator: torch.Generator | None,
     limit: int,
 ) -> dict[int, Tensor]:
-    """The states ``(num,)`` of every rank, from their distribution given the fixed edges."""
+    """The states `(num,)` of every rank, from their distribution given the fixed edges."""
     device = logs[0].device
     states = {
         rank: torch.randint(size, (num,), generator=generator, device=device)

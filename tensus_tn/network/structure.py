@@ -18,7 +18,7 @@ Rank = int | Mapping[Node, int]
 
 @dataclass(frozen=True)
 class Structure:
-    """The indices of a network: ranks ``0 .. R-1``, then one choice for each edge.
+    """The indices of a network: ranks `0 .. R-1`, then one choice for each edge.
 
     Attributes:
         dag: The graph; edges and axes have its order.
@@ -93,7 +93,7 @@ class Structure:
         return len(self.ranks) + edge
 
     def core_shape(self, edge: int) -> tuple[int, int, int]:
-        """The shape ``(C_e, d_j, d_k)`` of a core, 1 for an end without a rank of its own."""
+        """The shape `(C_e, d_j, d_k)` of a core, 1 for an end without a rank of its own."""
         tail, head = (1 if r is None else self.ranks[r] for r in self.ends[edge])
         return (self.choices[edge], tail, head)
 

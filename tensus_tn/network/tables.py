@@ -1,6 +1,6 @@
 """Entries of a large batch: contract groups of cores into tables once, then look rows up.
 
-Evaluating ``T`` at ``B`` indices core by core gathers every core ``B`` times. When ``B`` is much
+Evaluating `T` at `B` indices core by core gathers every core `B` times. When `B` is much
 larger than the number of combinations of choices of a few edges, it is cheaper to contract those
 cores for all their combinations (a table), look up one row for each entry, and contract only what is
 left. The groups are chosen by cost.
@@ -47,7 +47,7 @@ class TablePlan:
     def __call__(
         self, operands: Sequence[Tensor], index: Tensor, *, semiring: Semiring = SUM_PRODUCT
     ) -> Tensor:
-        """Evaluate ``index`` of shape ``(B, M)`` to ``(B,)``."""
+        """Evaluate `index` of shape `(B, M)` to `(B,)`."""
         tables = [
             plan(*[operands[n] for n in group], semiring=semiring).contiguous()
             for plan, group in zip(self.tables, self.groups, strict=True)
@@ -113,7 +113,7 @@ def _position(columns: Tensor, used: tuple[tuple[int, int], ...]) -> Tensor:
 
 
 def _look_up(table: Tensor, position: Tensor, num_choices: int) -> Tensor:
-    """Select from the last ``num_choices`` dimensions of a table; the batch becomes the last one.
+    """Select from the last `num_choices` dimensions of a table; the batch becomes the last one.
 
     The lookup is done on a matrix with 64-bit positions: torch has fast kernels for that case only.
     """
@@ -131,14 +131,14 @@ def find_table_plan(
     optimize: Optimize = "auto",
     limit: int,
 ) -> TablePlan:
-    """Choose the groups for a batch of ``batch_size`` entries and plan their parts.
+    """Choose the groups for a batch of `batch_size` entries and plan their parts.
 
     Args:
         inputs: The indices of each operand.
-        choices: For each operand the index among ``inputs`` that the entries fix, or None.
+        choices: For each operand the index among `inputs` that the entries fix, or None.
         sizes: The size of each index.
         batch_size: The number of entries to plan for.
-        optimize: Passed to :func:`find_plan`.
+        optimize: Passed to `find_plan`.
         limit: The most entries that a tensor may have; larger batches are cut into pieces.
     """
     groups = _group(inputs, choices, sizes, batch_size, min(limit, _POSITIONS))
@@ -212,7 +212,7 @@ def _group(
         return batch_size * saved - _TABLE * union * result.combinations
 
     def moves(group: _Group) -> Iterator[frozenset[_Group]]:
-        """The moves that have a part in ``group``."""
+        """The moves that have a part in `group`."""
         for rank in group.ranks:
             yield frozenset(touching[rank])
             yield from (frozenset((group, other)) for other in touching[rank] - {group})

@@ -28,28 +28,29 @@ Parametrization = Literal["softmax", "free"]
 
 
 class DagTensor(nn.Module, Queries):
-    r"""A tensor of order ``M``, one axis for each edge of a DAG, as a network of cores.
+    r"""A tensor of order `M`, one axis for each edge of a DAG, as a network of cores.
 
-    Every inner node ``v`` carries a rank index ``r_v``, every edge ``e = (j, k)`` a core ``W_e`` of
-    shape ``(C_e, d_j, d_k)``, with size 1 for an end that has no rank (source and sink):
+    Every inner node `v` carries a rank index `r_v`, every edge `e = (j, k)` a core `W_e` of
+    shape `(C_e, d_j, d_k)`, with size 1 for an end that has no rank (source and sink):
 
-    .. math::
-        T(i_1, \dots, i_M) = \frac{1}{Z} \sum_r \prod_e W_e(i_e, r_j, r_k)
+    $$
+    T(i_1, \dots, i_M) = \frac{1}{Z} \sum_r \prod_e W_e(i_e, r_j, r_k)
+    $$
 
-    With ``softmax`` cores, ``W_e(:, a, b) = softmax(B_e(:, a, b))`` and ``Z = prod_v d_v``, the tensor
-    is a probability distribution (Proposition 1 of the paper). With ``free`` cores, ``W_e`` is any
-    real tensor and ``Z = 1``: the plain structured decomposition. A path is the tensor train, rank 1
-    the rank-one product, and one rank index shared by all nodes (``ties="global"``) is CP.
+    With `softmax` cores, `W_e(:, a, b) = softmax(B_e(:, a, b))` and `Z = prod_v d_v`, the tensor
+    is a probability distribution (Proposition 1 of the paper). With `free` cores, `W_e` is any
+    real tensor and `Z = 1`: the plain structured decomposition. A path is the tensor train, rank 1
+    the rank-one product, and one rank index shared by all nodes (`ties="global"`) is CP.
 
     Args:
         dag: The graph.
         choices: How many choices the edges have: a number, a sequence of names, or a mapping from
             every edge to one of these.
         rank: The rank of the inner nodes: a number, or a mapping from every inner node.
-        parametrization: ``"softmax"`` or ``"free"``.
-        ties: ``"node"``, a rank index for each inner node, or ``"global"``, one for all of them.
-        init_scale: The standard deviation of the logits (``softmax``) or, about, of the entries
-            (``free``).
+        parametrization: `"softmax"` or `"free"`.
+        ties: `"node"`, a rank index for each inner node, or `"global"`, one for all of them.
+        init_scale: The standard deviation of the logits (`softmax`) or, about, of the entries
+            (`free`).
         dtype: Of the parameters, a floating-point type; torch's default when None.
         device: Of the parameters.
         generator: For the initial values.
@@ -108,8 +109,8 @@ class DagTensor(nn.Module, Queries):
 
         Args:
             shape: The sizes of the axes.
-            rank: A number, or a mapping from the inner nodes ``1 .. M - 1``.
-            settings: As for :class:`DagTensor`.
+            rank: A number, or a mapping from the inner nodes `1 .. M - 1`.
+            settings: As for `DagTensor`.
 
         Example:
             >>> DagTensor.tensor_train((4, 5, 6), rank=3).cores()[1, 2].shape
@@ -141,7 +142,7 @@ class DagTensor(nn.Module, Queries):
 
     @classmethod
     def from_tt(cls, cores: Sequence[Any]) -> DagTensor:
-        """A network over a path from tensor-train cores ``(r, n, r')`` as TensorLy has them.
+        """A network over a path from tensor-train cores `(r, n, r')` as TensorLy has them.
 
         They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
 
@@ -166,7 +167,7 @@ class DagTensor(nn.Module, Queries):
         return tensor._filled([core.movedim(1, 0) for core in cores])
 
     def to_tt(self) -> list[Tensor]:
-        """The cores ``(r, n, r')`` of a tensor train as TensorLy has them; for a path only.
+        """The cores `(r, n, r')` of a tensor train as TensorLy has them; for a path only.
 
         Example:
             >>> [tuple(core.shape) for core in DagTensor.tensor_train((4, 5, 6), rank=3).to_tt()]
@@ -183,7 +184,7 @@ class DagTensor(nn.Module, Queries):
 
     @classmethod
     def from_cp(cls, weights: Any | None, factors: Sequence[Any]) -> DagTensor:
-        """A network from CP weights ``(d,)`` and factors ``(n, d)`` as TensorLy has them.
+        """A network from CP weights `(d,)` and factors `(n, d)` as TensorLy has them.
 
         They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
 
@@ -207,10 +208,10 @@ class DagTensor(nn.Module, Queries):
         return cls.cp([s[0] for s in shapes], shapes[0][1], **settings)._filled([first, *rest])
 
     def to_cp(self) -> tuple[Tensor, list[Tensor]]:
-        """The weights ``(d,)`` and factors ``(n, d)`` of a CP decomposition as TensorLy has them.
+        """The weights `(d,)` and factors `(n, d)` of a CP decomposition as TensorLy has them.
 
         Raises:
-            ValueError: Unless there is only one rank index (``ties="global"``), or all ranks are 1.
+            ValueError: Unless there is only one rank index (`ties="global"`), or all ranks are 1.
 
         Example:
             >>> weights, factors = DagTensor.cp((4, 5), rank=3).to_cp()
@@ -240,12 +241,12 @@ class DagTensor(nn.Module, Queries):
 
     @property
     def parametrization(self) -> Parametrization:
-        """``"softmax"`` or ``"free"``."""
+        """`"softmax"` or `"free"`."""
         return "softmax" if self.structure.normalized else "free"
 
     @property
     def ties(self) -> Ties:
-        """``"global"`` where one rank index is shared by several nodes, otherwise ``"node"``."""
+        """`"global"` where one rank index is shared by several nodes, otherwise `"node"`."""
         return "node" if len(self.structure.ranks) == len(self.dag.inner) else "global"
 
     @property
@@ -260,11 +261,11 @@ class DagTensor(nn.Module, Queries):
         return sum(core.numel() for core in self.parameters())
 
     def forward(self, index: Index) -> Tensor:
-        """The entries at ``index``, as ``t[index]``."""
+        """The entries at `index`, as `t[index]`."""
         return self[index]
 
     def cores(self) -> dict[Edge, Tensor]:
-        """The cores ``{edge: W_e}`` of shape ``(C_e, d_j, d_k)``, normalised and differentiable.
+        """The cores `{edge: W_e}` of shape `(C_e, d_j, d_k)`, normalised and differentiable.
 
         Example:
             >>> core = DagTensor(Dag.path(2), choices=3, rank=2).cores()[1, 2]
@@ -277,7 +278,7 @@ class DagTensor(nn.Module, Queries):
         return dict(zip(self.dag.edges, cores, strict=True))
 
     def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
-        """One tensor for each edge, with the indices of ``structure.terms``."""
+        """One tensor for each edge, with the indices of `structure.terms`."""
         operands: list[Tensor] = list(self._parameters.values())  # type: ignore[arg-type]
         if self.structure.normalized:
             normalize = torch.log_softmax if log else torch.softmax
@@ -325,7 +326,7 @@ class DagTensor(nn.Module, Queries):
         return tensor
 
     def shrink(self, rank: Rank) -> DagTensor:
-        """Lower ranks by merging the states that are most alike; undoes :meth:`grow` exactly.
+        """Lower ranks by merging the states that are most alike; undoes `grow` exactly.
 
         Example:
             >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
@@ -364,7 +365,7 @@ class DagTensor(nn.Module, Queries):
         return self
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """What `repr` shows."""
         choices, ranks = set(self.structure.choices), set(self.structure.ranks)
         show_choices = choices.pop() if len(choices) == 1 else list(self.structure.choices)
         show_ranks = ranks.pop() if len(ranks) == 1 else list(self.structure.ranks) or 1
@@ -382,7 +383,7 @@ def _as_tensors(arrays: Iterable[Any]) -> list[Tensor]:
 
 
 class Conditional(Queries):
-    """A :class:`DagTensor` with the choices of some edges fixed; it answers the same queries.
+    """A `DagTensor` with the choices of some edges fixed; it answers the same queries.
 
     It holds the tensor itself, not its values: when the parameters change, so does the conditional.
     """
@@ -401,7 +402,7 @@ class Conditional(Queries):
         return self.tensor.dtype
 
     def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
-        """One tensor for each edge, with the indices of ``structure.terms``."""
+        """One tensor for each edge, with the indices of `structure.terms`."""
         operands = self.tensor.operands(log=log, dtype=dtype)
         for e, choice in self.fixed.items():
             operands[e] = operands[e][choice]

@@ -2,7 +2,7 @@
 
 A partial entry fixes the choices of the first edges. No entry that begins like it can be larger than
 the contraction in which every other core is replaced by its maximum over choices, so a partial entry
-whose bound is below the ``k``-th best entry found is dropped with all that it stands for. The sum over
+whose bound is below the `k`-th best entry found is dropped with all that it stands for. The sum over
 ranks is taken exactly, before the maximum over choices (a marginal MAP): a maximum over the ranks too
 would find other entries.
 """
@@ -41,8 +41,8 @@ class TopK:
     """The largest entries of a tensor.
 
     Attributes:
-        index: ``(k, M)``, in descending order of the entries; ties in ascending order of the index.
-        value: ``(k,)``, the entries; differentiable.
+        index: `(k, M)`, in descending order of the entries; ties in ascending order of the index.
+        value: `(k,)`, the entries; differentiable.
         exact: Whether it is proven that no other entry is larger.
         gap: How much larger than the last of these an entry could be that was not found; 0 if exact.
     """
@@ -54,7 +54,7 @@ class TopK:
 
 
 def best_first(tensor: Queries, k: int, budget: int) -> TopK:
-    """Search for the ``k`` largest entries of ``tensor``, bounding at most ``budget`` prefixes."""
+    """Search for the `k` largest entries of `tensor`, bounding at most `budget` prefixes."""
     check_size("k", k)
     check_size("budget", budget)
     bounds = _Bounds(tensor)
@@ -133,7 +133,7 @@ class _Bounds:
         self.count = 0
 
     def expand(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
-        """Add every choice of the next edge: the bounds ``(B * C,)`` and the longer prefixes."""
+        """Add every choice of the next edge: the bounds `(B * C,)` and the longer prefixes."""
         length = prefixes.shape[1]
         size = self.shape[length]
         parents = prefixes.repeat_interleave(size, dim=0)
@@ -173,7 +173,7 @@ class _Bounds:
 
 
 def _look_up(cores: list[Tensor], columns: list[int | None], prefixes: Tensor) -> Tensor:
-    """The values ``(B, E)`` of cores ``(C,)`` at columns of ``prefixes``; a core ``()`` has none."""
+    """The values `(B, E)` of cores `(C,)` at columns of `prefixes`; a core `()` has none."""
     flat = [core.reshape(-1) for core in cores]
     starts = [0, *accumulate(map(len, flat))]
     # One more column, of zeros, finds the only value of a core that has none.
@@ -184,7 +184,7 @@ def _look_up(cores: list[Tensor], columns: list[int | None], prefixes: Tensor) -
 
 
 class _Found:
-    """The best ``k`` entries so far, or their logarithms. Values that agree to ten digits are ties."""
+    """The best `k` entries so far, or their logarithms. Values that agree to ten digits are ties."""
 
     def __init__(self, k: int, *, log: bool) -> None:
         self.k, self.log = k, log
@@ -193,11 +193,11 @@ class _Found:
 
     @property
     def threshold(self) -> float:
-        """The value of the last of the ``k`` entries, minus infinity while there are fewer."""
+        """The value of the last of the `k` entries, minus infinity while there are fewer."""
         return -self._kept[-1][0] if len(self._kept) == self.k else -inf
 
     def wants(self, bound: float, prefix: Prefix) -> bool:
-        """Whether an entry that begins with ``prefix`` could be among the best."""
+        """Whether an entry that begins with `prefix` could be among the best."""
         if len(self._kept) < self.k:
             return True
         threshold, bound = self.threshold, self._rounded(bound)

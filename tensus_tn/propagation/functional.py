@@ -8,7 +8,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from tensus_tn._arguments import require_plain
+from tensus_tn._torch_modes import require_plain
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them

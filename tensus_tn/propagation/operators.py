@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn._arguments import require_plain
+from tensus_tn._torch_modes import require_plain
 from tensus_tn.propagation import extension, reference
 
 # As in csrc/ops.cpp, where they are defined if the extension is there (a test compares).

@@ -152,3 +152,8 @@ def test_batches_of_about_one_size_share_a_plan():
     t = make("softmax")
     assert t.plan("entries", batch=500) is t.plan("entries", batch=400)
     assert t.plan("entries", batch=500) is not t.plan("entries", batch=4000)
+
+
+def test_bad_cache_size():
+    with pytest.raises(ValueError, match="non-negative integer"):
+        set_plan_cache_size(-1)

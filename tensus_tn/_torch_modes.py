@@ -1,0 +1,33 @@
+"""What torch is doing around us: compiling, mapping by `vmap`, differentiating forwards."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def is_mapped(x: Tensor) -> bool:
+    """Whether a tensor stands for a batch inside `vmap`: its values can't be looked at."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):  # one wrapper for each transform it is in
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
+
+
+def inspectable(x: Tensor) -> bool:
+    """Whether the values of a tensor may steer the program: not while it is compiled or mapped."""
+    return not (torch.compiler.is_compiling() or is_mapped(x))
+
+
+def require_plain(what: str, *tensors: Tensor | None) -> None:
+    """Refuse tensors of `torch.func` and tangents, which custom operators lose without a word."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    for x in tensors:
+        if x is not None and (wrapped(x) or forward_ad.unpack_dual(x).tangent is not None):
+            raise NotImplementedError(
+                f"{what} has neither a forward-mode derivative (jvp) nor rules for torch.func (grad, "
+                "jacrev, vmap, ...): differentiate by backward() or torch.autograd.grad"
+            )

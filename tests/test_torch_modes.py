@@ -1,0 +1,45 @@
+"""What torch is doing around us is seen through every nesting of transforms."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from tensus_tn._torch_modes import inspectable, is_mapped, require_plain
+
+
+def test_a_mapped_tensor_is_seen_inside_other_transforms():
+    seen = []
+
+    def look(x):
+        seen.append((is_mapped(x), inspectable(x)))
+        return x.sum()
+
+    x = torch.ones(2, 3)
+    look(x)
+    torch.func.grad(look)(x)
+    torch.func.vmap(look)(x)
+    torch.func.vmap(torch.func.grad(look))(x)
+    assert seen == [(False, True), (False, True), (True, False), (True, False)]
+
+
+def test_values_are_not_looked_at_while_compiling():
+    @torch.compile(fullgraph=True, backend="eager")
+    def look(x):
+        return x + 1 if inspectable(x) else x + 2
+
+    assert look(torch.zeros(())) == 2
+
+
+def test_transforms_and_tangents_are_refused_and_plain_tensors_pass():
+    x = torch.ones(3)
+    require_plain("it", x, None, x.requires_grad_())
+
+    def use(x):
+        require_plain("it", x)
+        return x.sum()
+
+    for transform in (torch.func.grad, torch.func.vmap, torch.func.jacrev):
+        with pytest.raises(NotImplementedError, match="it has neither a forward-mode"):
+            transform(use)(x.detach())
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        use(forward_ad.make_dual(x.detach(), torch.ones(3)))
