@@ -90,7 +90,7 @@ def _graph_and_value(item: tuple[str, dict]) -> tuple[str, float]:
 def _write(path: Path, stored: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(stored, indent=1) + "\n")
+    partial.write_text(json.dumps(stored, separators=(",", ":")) + "\n")
     partial.replace(path)
 
 

@@ -102,6 +102,7 @@ def draw(stored: dict[str, Any], path: Path) -> bool:
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
+    plt.rcParams["svg.hashsalt"] = "tensus"  # the same ids in every drawing
     sweeps = stored["sweeps"]
     whole = {key: case for key, case in stored["cases"].items() if key.endswith("K=4")}
     roofs = {key: case for key, case in whole.items() if case.get("roof")}

@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", help=f"only these (default: all; {', '.join(DATA)})")
     parser.add_argument("--methods", nargs="*", help=f"only these ({', '.join(METHODS)})")
     parser.add_argument("--seeds", type=int, default=5, help="how many (default: 5)")
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results/reproduce")
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results/reproduce.jsonl")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default: 2)")
     parser.add_argument("--page", action="store_true", help="only write page and figures")
     arguments = parser.parse_args()
@@ -30,7 +30,7 @@ def main() -> None:
     if not arguments.page:
         runs = [run for run in plan(arguments.seeds) if _wanted(run, arguments)]
         with Pool(arguments.jobs, torch.set_num_threads, (1,)) as pool:
-            results = pool.imap_unordered(partial(execute, folder=arguments.results), runs)
+            results = pool.imap_unordered(partial(execute, path=arguments.results), runs)
             for number, result in enumerate(results, 1):
                 print(
                     f"{number}/{len(runs)} {result['data']} {result['method']} seed {result['seed']}: "

@@ -1,4 +1,4 @@
-"""The page of the documentation, with the paper's tables beside ours, from the files of the runs."""
+"""The page of the documentation, with the paper's tables beside ours, from the results of the runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.reproduce import figures
-from benchmarks.reproduce.runs import plan, processor_seconds, read
+from benchmarks.reproduce.results import read
+from benchmarks.reproduce.runs import plan, processor_seconds
 from benchmarks.reproduce.settings import BUDGET, DATA, NODES, PAIRS, PAPER, PARTIAL, SOFT, TUNED
 from benchmarks.timing import machine_facts
 
@@ -178,9 +179,9 @@ def partial(results: Results) -> list[str]:
     return table([PARTIAL, "validation AUC", "test AUC", "processor seconds"], rows)
 
 
-def write(folder: Path, root: Path) -> None:
+def write(path: Path, root: Path) -> None:
     """Write `docs/reproduction.md` and its figures."""
-    results = read(folder)
+    results = list(read(path).values())
     prose = (Path(__file__).parent / "reproduction.md.in").read_text()
     (root / "docs/reproduction.md").write_text(
         page(results, machine_facts(["torch_geometric"]), prose)

@@ -1,8 +1,7 @@
-"""All runs in the order of their importance; each leaves one file, and is skipped where it is there."""
+"""All runs in the order of their importance; each leaves one line, and is skipped where it is there."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -13,10 +12,10 @@ import torch
 
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import META_PATHS, PEERS
+from benchmarks.reproduce.results import add, read
 from benchmarks.reproduce.settings import DATA, NODES, PAIRS, PARTIAL, TUNED
 from tensus_tn.data import load
 from tensus_tn.tasks import Task, make_task
-from tensus_tn.tasks.checkpoint import write_json
 
 MAIN = ("tensus", "diffmg", "published", "cp", "rank1")
 ABLATIONS = ("tensus-d3", "tensus-d4", "tensus-d5")
@@ -29,9 +28,6 @@ class Run(NamedTuple):
     data: str
     method: str
     seed: int
-
-    def path(self, folder: Path) -> Path:
-        return folder / f"{self.data}.{self.method}.{self.seed}.json"
 
 
 def plan(seeds: int) -> Iterator[Run]:
@@ -56,11 +52,9 @@ def plan(seeds: int) -> Iterator[Run]:
                 )
 
 
-def execute(run: Run, folder: Path) -> dict[str, Any]:
-    """Run it, or read what it left."""
-    path = run.path(folder)
-    if path.exists():
-        done: dict[str, Any] = json.loads(path.read_text())
+def execute(run: Run, path: Path) -> dict[str, Any]:
+    """Run it, or read what it left in the file of results."""
+    if done := read(path).get(run):
         return done
     name, options = VARIANTS.get(run.data, (run.data, {}))
     task, start = _task(name, **options), time.perf_counter()
@@ -68,7 +62,7 @@ def execute(run: Run, folder: Path) -> dict[str, Any]:
     result = {
         **run._asdict(), "metric": task.metric, **outcome, "seconds": time.perf_counter() - start
     }  # fmt: skip
-    write_json(path, result)
+    add(path, result)
     return result
 
 
@@ -84,8 +78,3 @@ def _task(name: str, **options: Any) -> Task:
 def processor_seconds(result: dict[str, Any]) -> float:
     """Of search and training: on a shared machine, wall time says little."""
     return float(result.get("search_seconds", 0.0) + result["train_seconds"])
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """All results that there are."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]

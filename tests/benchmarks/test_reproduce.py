@@ -1,6 +1,5 @@
 """The reproduction: the search finds what it should, runs resume, and the page says what was found."""
 
-import json
 import math
 
 import pytest
@@ -13,6 +12,7 @@ from benchmarks.reproduce.candidates import NodeScore
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.report import page, scores, select, spread, verdict, with_either
+from benchmarks.reproduce.results import add, read
 from benchmarks.reproduce.runs import MAIN, Run, execute, plan, processor_seconds
 from benchmarks.reproduce.search import search
 from benchmarks.reproduce.settings import DATA, NODES, SOFT
@@ -79,11 +79,12 @@ def test_plan_has_the_main_rows_first_and_no_run_twice():
 
 def test_a_run_that_is_there_is_not_run_again(tmp_path):
     run = Run("no-such-data", "tensus", 3)
-    run.path(tmp_path).write_text(json.dumps({"test": 1.5}))
-    assert execute(run, tmp_path) == {"test": 1.5}
+    path, done = tmp_path / "runs.jsonl", {**run._asdict(), "test": 1.5}
+    add(path, done)
+    assert execute(run, path) == done
     with pytest.raises(FileNotFoundError, match="no-such-data"):
-        execute(run._replace(seed=4), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 1  # nothing is left of a run that failed
+        execute(run._replace(seed=4), path)
+    assert list(read(path)) == [run]  # nothing is left of a run that failed
 
 
 @pytest.mark.parametrize(("method", "rank"), [("soft", 2), ("soft-cp", 3), ("soft-rank1", 1)])
