@@ -8,7 +8,7 @@ import torch
 
 from tensus_tn import Dag, propagate_dag
 from tensus_tn.propagation import extension
-from tests.propagation.test_functional import (
+from tests.propagation.problems import (
     GRAPHS,
     random_graph,
     random_state,

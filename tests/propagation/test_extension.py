@@ -5,10 +5,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tensus_tn.propagation import extension
 from tensus_tn.propagation.extension import show_config
+from tests.propagation.problems import (
+    GRAPHS,
+    TOLERANCE,
+    check_edge,
+    native,
+    random_graph,
+    sum_dtype,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,3 +96,28 @@ def test_an_extension_of_other_sources_is_refused():
     assert last.startswith("the compiled extension _C.abi3.so was built from other sources")
     assert "found tensus_tn::propagate(Tensor h, Tensor w) -> Tensor[]" in last
     assert "TENSUS_BACKEND=reference" in last
+
+
+@native
+@pytest.mark.parametrize(
+    "isa", [name for name, runs in extension._C.isas().items() if runs] if extension._C else []
+)
+def test_every_instruction_set(isa):
+    best = extension._C.isa()
+    try:
+        extension._C.use_isa(isa)
+        assert extension._C.isa() == isa
+        for dtype in TOLERANCE:
+            graph = random_graph(40, 200, dtype=sum_dtype(dtype), **GRAPHS["as in DiffMG"])
+            for p, q, features in [(2, 2, 64), (4, 8, 33), (3, 1, 7)]:
+                check_edge(graph, p, q, features, dtype)
+    finally:
+        extension._C.use_isa(best)
+
+
+@native
+def test_unknown_instruction_set():
+    with pytest.raises(ValueError, match="'mmx' is not built"):
+        extension._C.use_isa("mmx")
+    with pytest.raises(TypeError):
+        extension._C.use_isa(3)
