@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tensus_tn.propagation.edge_lists import type_slices
+from tensus_tn.propagation.node_ids import type_slices
 
 #: Features with fewer non-zeros than this are kept sparse: then their projection is faster.
 SPARSE_BELOW = 1 / 32

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tensus_tn.data.arrays import one_hot
-from tensus_tn.propagation.edge_lists import RelationKey, require_ids, type_slices
+from tensus_tn.propagation.node_ids import RelationKey, require_ids, type_slices
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 Normalisation = Literal["diffmg", "row", "none"]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation, Split
-from tensus_tn.propagation.edge_lists import dgl_parts, hetero_data_parts, type_slices
+from tensus_tn.propagation.edge_lists import dgl_parts, hetero_data_parts
+from tensus_tn.propagation.node_ids import type_slices
 
 
 def from_hetero_data(data: Any, target: str, *, name: str = "hetero_data") -> Dataset:

@@ -17,7 +17,7 @@ from tensus_tn.data.arrays import block_counts, split_features, whole_numbers
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, NodePairs, Relation
 from tensus_tn.data.pickles import load_arrays
 from tensus_tn.data.recommendation import reverse_name
-from tensus_tn.propagation.edge_lists import require_ids, type_slices
+from tensus_tn.propagation.node_ids import require_ids, type_slices
 
 NodeTypes = Literal["true", "diffmg"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tensus_tn._arguments import check_size
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
-from tensus_tn.propagation.edge_lists import type_slices
+from tensus_tn.propagation.node_ids import type_slices
 
 #: The meta-graph behind the labels, as two paths of relations: s -A-> m -B-> t and s -C-> m -D-> t.
 PLANTED_PATHS = (("A", "B"), ("C", "D"))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tensus_tn.data.arrays import Ids
 from tensus_tn.data.dataset import SPLITS, Dataset, NodePairs, Relation, Split
-from tensus_tn.propagation.edge_lists import type_slices
+from tensus_tn.propagation.node_ids import type_slices
 
 
 class Bipartite(NamedTuple):

@@ -1,9 +1,11 @@
 """Layers that learn a meta-graph: the cores of a `DagTensor` as the weights of a propagation."""
 
 from tensus_tn.nn.conv import MetaGraphConv
+from tensus_tn.nn.drawn import Draw
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
-from tensus_tn.nn.net import MetaGraphNet, TwoTowers
-from tensus_tn.nn.search import Draw, MetaGraphSearch
+from tensus_tn.nn.net import MetaGraphNet
+from tensus_tn.nn.search import MetaGraphSearch
+from tensus_tn.nn.towers import TwoTowers
 
 __all__ = [
     "Draw",

@@ -14,12 +14,14 @@ from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.structure import Rank, Ties
 from tensus_tn.network.tensor import DagTensor
-from tensus_tn.nn import dgl, pyg
+from tensus_tn.nn import learned
+from tensus_tn.nn.convert import features_and_graph, to_relation_graph
+from tensus_tn.nn.drawn import Draw, check_sampling
 from tensus_tn.nn.fixed import FixedMetaGraphs
-from tensus_tn.nn.meta_graph import MetaGraph, MetaPath, best_meta_graphs, best_meta_paths
+from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
 from tensus_tn.nn.projection import Features, Projections, check_features, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
-from tensus_tn.nn.search import Draw, MetaGraphSearch, check_sampling
+from tensus_tn.nn.search import MetaGraphSearch
 from tensus_tn.propagation.assembly import Normalize
 from tensus_tn.propagation.relation_graph import RelationGraph
 
@@ -200,7 +202,7 @@ class MetaGraphConv(nn.Module):
         if isinstance(module, FixedMetaGraphs):
             check_size("k", k)
             return list(module.meta_graphs[:k])
-        return best_meta_graphs(self._search(head).tensor, k, self.schema.edge_types)
+        return learned.meta_graphs(self._search(head).tensor, k, self.schema.edge_types)
 
     def meta_paths(self, k: int, head: int = 0) -> list[MetaPath]:
         """The `k` meta-paths with the largest coefficients in the expected propagation.
@@ -212,7 +214,7 @@ class MetaGraphConv(nn.Module):
             >>> sorted(str(path) for path in conv.meta_paths(5))[:3]
             ['A -PA-> P', 'A -PA-> P -AP-> A', 'P -AP-> A']
         """
-        return best_meta_paths(self._search(head).tensor, k, self.schema.edge_types)
+        return learned.meta_paths(self._search(head).tensor, k, self.schema.edge_types)
 
     def derive(self, k: int = 1) -> MetaGraphConv:
         """This layer, with its weights, over its best `k` meta-graphs alone.
@@ -263,22 +265,15 @@ class MetaGraphConv(nn.Module):
             RelationGraph(3 nodes, 2 edges, 3 relations: a__to__b 2 + loops, identity, zero)
         """
         first = next(self.parameters())
-        options: dict[str, Any] = {
-            "normalize": self.normalize,
-            "self_loops": self.self_loops,
-            "dtype": torch.float64 if first.dtype == torch.float64 else torch.float32,
-        }
-        if dgl.is_dgl(edges):
-            graph = dgl.from_dgl(edges, self.schema, **options)
-        elif pyg.is_hetero_data(edges):
-            graph = pyg.from_hetero_data(edges, self.schema, **options)
-        elif isinstance(edges, Mapping) and num_nodes is not None:
-            graph = pyg.from_edge_index(edges, num_nodes, self.schema, **options)
-        else:
-            raise TypeError(
-                "expected a RelationGraph, a HeteroData, a DGL graph, or an edge_index_dict with "
-                f"the numbers of nodes, got {type(edges).__name__}"
-            )
+        dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+        graph = to_relation_graph(
+            edges,
+            num_nodes,
+            self.schema,
+            normalize=self.normalize,
+            self_loops=self.self_loops,
+            dtype=dtype,
+        )
         return graph.to(first.device)
 
     @overload
@@ -316,7 +311,7 @@ class MetaGraphConv(nn.Module):
         Returns:
             (N, out_channels), or as many as `rows` names; or a dict with every node type.
         """
-        x, graph = pyg.features_and_graph(x, graph)
+        x, graph = features_and_graph(x, graph)
         if isinstance(x, Mapping):
             if rows != slice(None):
                 raise ValueError("rows are of a matrix of features; a dict has every node type")

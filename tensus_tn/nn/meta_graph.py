@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge, Node
-from tensus_tn.network.queries import Queries
 from tensus_tn.nn.instances import count_instances
 from tensus_tn.nn.links import useful_links
-from tensus_tn.nn.schema import IDENTITY, ZERO, EdgeType
+from tensus_tn.nn.schema import IDENTITY, EdgeType
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 if TYPE_CHECKING:
@@ -139,7 +136,7 @@ class MetaGraph:
             >>> [str(p) for p in MetaGraph(Dag.complete(2), relations, edge_types=types).paths()]
             ['identity', 'A -PA-> P -AP-> A']
         """
-        return _meta_paths(self._words(), self.edge_types)
+        return paths_that_join(self._words(), self.edge_types)
 
     def _words(self) -> Counter[Word]:
         words: dict[Node, Counter[Word]] = {self.dag.source: Counter({(): 1})}
@@ -267,56 +264,10 @@ class MetaGraph:
         return self.links
 
 
-def best_meta_graphs(
-    tensor: Queries, k: int, edge_types: Mapping[str, EdgeType]
-) -> list[MetaGraph]:
-    """The `k` most probable meta-graphs of a tensor with named choices, best first."""
-    best = tensor.top_k(k)
-    if not best.exact:
-        warnings.warn(
-            f"not proven to be the best meta-graphs: another may be more probable by {best.gap:.1e} "
-            "(the distribution is almost flat; see DagTensor.top_k)",
-            stacklevel=3,
-        )
-    marginals = {edge: p.tolist() for edge, p in tensor.marginals().items()}
-    found = []
-    for index, probability in zip(best.index.tolist(), best.value.tolist(), strict=True):
-        choice = dict(zip(tensor.edges, index, strict=True))
-        relations = {edge: tensor.choice_names[edge][i] for edge, i in choice.items()}
-        weights = {edge: marginals[edge][i] for edge, i in choice.items()}
-        found.append(MetaGraph(tensor.dag, relations, weights, edge_types, probability))
-    return found
-
-
-def best_meta_paths(tensor: Queries, k: int, edge_types: Mapping[str, EdgeType]) -> list[MetaPath]:
-    """The `k` meta-paths with the largest expected number of ways that spell them, best first.
-
-    ``sum over all paths of the DAG of the probability that its links choose these relations`` is
-    the coefficient of the product of relations in the expected propagation.
-    """
-    check_size("k", k)
-    total: Counter[Word] = Counter()
-    for links in _dag_paths(tensor.dag):
-        probability = tensor.marginal(links)
-        names = [tensor.choice_names[edge] for edge in links]
-        for choice, p in zip(product(*names), probability.flatten().tolist(), strict=True):
-            if ZERO not in choice:
-                total[tuple(name for name in choice if name != IDENTITY)] += p
-    paths = _meta_paths(total, edge_types)
-    return sorted(paths, key=lambda path: -path.weight)[:k]
-
-
-def _dag_paths(dag: Dag) -> Iterator[tuple[Edge, ...]]:
-    """All paths from source to sink, as links."""
-    waiting: list[tuple[Edge, ...]] = [(e,) for e in dag.edges if e[0] == dag.source]
-    while waiting:
-        path = waiting.pop()
-        if path[-1][1] == dag.sink:
-            yield path
-        waiting += [(*path, edge) for edge in dag.edges if edge[0] == path[-1][1]]
-
-
-def _meta_paths(words: Mapping[Word, float], edge_types: Mapping[str, EdgeType]) -> list[MetaPath]:
+def paths_that_join(
+    words: Mapping[Word, float], edge_types: Mapping[str, EdgeType]
+) -> list[MetaPath]:
+    """The words whose relations join: each begins in the node type where the last one ended."""
     paths = []
     for word, weight in words.items():
         kinds = tuple(edge_types.get(name, ("", name, "")) for name in word)

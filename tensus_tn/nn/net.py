@@ -11,18 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensus_tn._arguments import check_size
-from tensus_tn.nn import pyg
 from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm, reset_parts
+from tensus_tn.nn.convert import features_and_graph
+from tensus_tn.nn.drawn import Draw, check_sampling
 from tensus_tn.nn.meta_graph import MetaGraph
-from tensus_tn.nn.projection import Features, Projections, check_node_types
+from tensus_tn.nn.projection import Projections, check_node_types
 from tensus_tn.nn.schema import Metadata, Schema
-from tensus_tn.nn.search import Draw, check_sampling
-from tensus_tn.propagation.edge_lists import require_ids
 
 #: One draw for each head of each layer.
 Draws = Sequence[Sequence[Draw]]
-#: For each layer, one meta-graph or several to mix.
-Fixed = Sequence[MetaGraph | Sequence[MetaGraph]]
 
 
 class MetaGraphNet(nn.Module):
@@ -167,7 +164,7 @@ class MetaGraphNet(nn.Module):
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
         """
-        x, graph = pyg.features_and_graph(x, graph)
+        x, graph = features_and_graph(x, graph)
         check_node_types(x, self.project.node_types)
         x = {kind: x[kind] for kind in self.project.node_types}
         graph = self.layers[0].graph_of(x, graph)
@@ -181,78 +178,3 @@ class MetaGraphNet(nn.Module):
             rows = target if k == last else slice(None)
             h = conv(h, graph, draw=None if draw is None else draw[k], rows=rows)
         return h if self.classifier is None else self.classifier(h)
-
-
-class TwoTowers(nn.Module):
-    """Link prediction: a network for either end, and the dot product of their states.
-
-    Args:
-        source: The network of the first nodes of all pairs, without a classifier.
-        target: That of the second ones.
-
-    Example:
-        >>> from tensus_tn import RelationGraph
-        >>> edges = {("u", "buys", "i"): torch.tensor([[0, 1], [0, 0]])}
-        >>> g = RelationGraph.from_edge_index(edges, {"u": 2, "i": 1}, identity=True, zero=True)
-        >>> nets = [MetaGraphNet({"u": 2, "i": 1}, 8, None, (["u", "i"], list(edges)), t) for t in "ui"]
-        >>> x = {"u": torch.eye(2), "i": torch.eye(1)}
-        >>> TwoTowers(*nets)(x, g, torch.tensor([[0, 1], [0, 0]])).shape
-        torch.Size([2])
-    """
-
-    def __init__(self, source: MetaGraphNet, target: MetaGraphNet) -> None:
-        super().__init__()
-        self.source, self.target = source, target
-
-    def arch_parameters(self) -> list[nn.Parameter]:
-        """The logits of the cores of both networks."""
-        return self.source.arch_parameters() + self.target.arch_parameters()
-
-    def weight_parameters(self) -> list[nn.Parameter]:
-        """All other parameters."""
-        return self.source.weight_parameters() + self.target.weight_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new initial values of all parameters."""
-        self.source.reset_parameters()
-        self.target.reset_parameters()
-
-    def sample(
-        self,
-        *,
-        epsilon: float | None = None,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Draws, Draws]:
-        """A draw of either network, with a coin of its own."""
-        source, target = (
-            net.sample(epsilon=epsilon, temperature=temperature, generator=generator)
-            for net in (self.source, self.target)
-        )
-        return source, target
-
-    def derive(self, k: int = 1) -> TwoTowers:
-        """Both networks over their best `k` meta-graphs alone."""
-        return TwoTowers(self.source.derive(k), self.target.derive(k))
-
-    def fix(self, source: Fixed, target: Fixed) -> TwoTowers:
-        """Both networks over given meta-graphs alone: for each layer of either, one or several."""
-        return TwoTowers(self.source.fix(*source), self.target.fix(*target))
-
-    def forward(
-        self,
-        x: Features,
-        graph: Any,
-        pairs: Tensor,
-        *,
-        draw: tuple[Draws, Draws] | None = None,
-    ) -> Tensor:
-        """Scores (B,) of `pairs` (2, B): ids within the two node types, source first."""
-        drawn = (None, None) if draw is None else draw
-        source: Tensor = self.source(x, graph, draw=drawn[0])
-        target: Tensor = self.target(x, graph, draw=drawn[1])
-        if pairs.ndim != 2 or len(pairs) != 2:
-            raise ValueError(f"pairs must have shape (2, B), got {tuple(pairs.shape)}")
-        first = require_ids("source node", pairs[0], len(source))
-        second = require_ids("target node", pairs[1], len(target))
-        return (source.index_select(0, first) * target.index_select(0, second)).sum(-1)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensus_tn._torch_modes import inspectable
-from tensus_tn.propagation.edge_lists import require_ids
+from tensus_tn.propagation.node_ids import require_ids
 
 #: Dense or sparse features (n, size); ids (n,) of one-hot features, integers below the size.
 Features = Mapping[str, Tensor]

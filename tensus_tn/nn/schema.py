@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensus_tn.dag import Dag, Edge
-from tensus_tn.propagation.edge_lists import relation_name
+from tensus_tn.propagation.node_ids import relation_name
 
 #: The two relations that need no edges, under the names that `RelationGraph` gives them.
 IDENTITY, ZERO = "identity", "zero"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,44 +11,27 @@ from torch import Tensor, nn
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.structure import Rank, Structure, Ties
 from tensus_tn.network.tensor import DagTensor
-from tensus_tn.nn.links import follow
+from tensus_tn.nn.drawn import Draw, draw_meta_graph, follow_draw
 from tensus_tn.propagation.functional import propagate_dag
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 
-@dataclass(frozen=True)
-class Draw:
-    """One relation for each link, drawn from a distribution over meta-graphs.
-
-    Attributes:
-        choice: The number of the relation among those that a link may choose.
-        ranks: The state of every rank index.
-        noise: Of Gumbel's distribution, for every link (C_e,); None where there was none.
-        temperature: Of the relaxation that gives the gradient, where there is noise.
-    """
-
-    choice: Mapping[Edge, int]
-    ranks: tuple[int, ...]
-    noise: Mapping[Edge, Tensor] | None = None
-    temperature: float = 1.0
-
-
 class MetaGraphSearch(nn.Module):
-    r"""A distribution over meta-graphs, and the expected propagation along them.
+    """A distribution over meta-graphs, and the expected propagation along them.
 
-    Link ``(j, k)`` chooses among some of the graph's relations; the tensor ``T`` is the joint
-    distribution of all choices. With states ``H_k`` of shape ``(N, d_k, F)``:
+    Link `(j, k)` chooses among some of the graph's relations; the tensor `T` is the joint
+    distribution of all choices. With states `H_k` of shape (N, d_k, F):
 
-    .. math::
-        H_k[:, q] = \sum_{j \to k} \frac{1}{d_j} \sum_p \sum_i W_{jk}(i, p, q) A^i H_j[:, p]
+        H_k[:, q] = sum_{j -> k} 1/d_j sum_p sum_i W_jk(i, p, q) A^i H_j[:, p]
 
-    This is the mean over ``T`` of what the single meta-graphs compute, because it is linear.
+    Because the propagation is linear in every link, this is the mean over `T` of what the single
+    meta-graphs compute.
 
     Args:
         dag: Its nodes are states, its edges links.
         choices: The names of the relations that each link may choose.
         relations: The names of all relations of a graph, in order.
-        rank: Of the inner states.
+        rank: The rank of the inner states.
         ties: `"node"`: a rank index for each state (TENSUS); `"global"`: one for all (CP).
         init_scale: The standard deviation of the initial logits.
 
@@ -91,9 +73,9 @@ class MetaGraphSearch(nn.Module):
         return self.tensor.dag
 
     def weights(self, cores: Mapping[Edge, Tensor] | None = None) -> dict[Edge, Tensor]:
-        """Cores ``(..., C_e, d_j, d_k)`` as weights ``(..., C, d_j, d_k)`` over all relations.
+        """Cores (..., C_e, d_j, d_k) as weights (..., C, d_j, d_k) over all relations.
 
-        The factor ``1 / d_j`` is in them. The cores are those of `tensor` unless given.
+        They include the factor `1 / d_j`. The cores are those of `tensor` unless given.
         """
         cores = self.tensor.cores() if cores is None else cores
         flat = [cores[edge].flatten(-3) for edge in self.dag.edges]
@@ -103,7 +85,6 @@ class MetaGraphSearch(nn.Module):
         parts = zip(self.dag.edges, weights.split(sizes, -1), self._shapes, strict=True)
         return {edge: part.unflatten(-1, shape) for edge, part, shape in parts}
 
-    @torch.no_grad()
     def sample(
         self,
         how: Literal["best", "uniform", "gumbel"],
@@ -115,81 +96,22 @@ class MetaGraphSearch(nn.Module):
 
         `"best"` takes the most probable one, `"uniform"` any; `"gumbel"` is a fair draw.
         """
-        ranks = tuple(
-            int(torch.randint(size, (), generator=generator))
-            for size in self.tensor.structure.ranks
-        )
-        logs = self._log_choices(ranks)
-        if how == "uniform":
-            sizes = {edge: len(log) for edge, log in logs.items()}
-            choice = {
-                edge: int(torch.randint(size, (), generator=generator))
-                for edge, size in sizes.items()
-            }
-            return Draw(choice, ranks)
-        if how == "best":
-            return Draw({edge: int(log.argmax()) for edge, log in logs.items()}, ranks)
-        noise = {
-            edge: -torch.empty_like(log, device="cpu").exponential_(generator=generator).log()
-            for edge, log in logs.items()
-        }
-        noise = {edge: values.to(logs[edge].device) for edge, values in noise.items()}
-        choice = {edge: int((log + noise[edge]).argmax()) for edge, log in logs.items()}
-        return Draw(choice, ranks, noise, temperature)
-
-    def _log_choices(self, ranks: Sequence[int]) -> dict[Edge, Tensor]:
-        """The log-probabilities (C_e,) of every link's choices, given the ranks."""
-        at = [tuple(0 if r is None else ranks[r] for r in e) for e in self.tensor.structure.ends]
-        cores = zip(self.dag.edges, self.tensor.parameters(), at, strict=True)
-        return {edge: core[:, p, q].log_softmax(0) for edge, core, (p, q) in cores}
-
-    def _draw_weights(self, draw: Draw) -> dict[Edge, Tensor]:
-        """The weight of every link's choice, which carries the gradient to the cores.
-
-        It is the choice's probability, as in DiffMG; for a draw with noise it is 1, and its
-        gradient that of the choice's probability under the relaxation.
-        """
-        logs = self._log_choices(draw.ranks)
-        if draw.noise is None:
-            return {edge: log[draw.choice[edge]].exp() for edge, log in logs.items()}
-        weights = {}
-        for edge, log in logs.items():
-            soft = ((log + draw.noise[edge]) / draw.temperature).softmax(0)[draw.choice[edge]]
-            weights[edge] = 1 + soft - soft.detach()
-        return weights
+        return draw_meta_graph(self.tensor, how, temperature=temperature, generator=generator)
 
     def forward(self, h: Tensor, graph: RelationGraph, draw: Draw | None = None) -> Tensor:
-        """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``.
+        """The state (N, F) of the sink from that of the source, (N, F).
 
         With a draw, only the relations drawn are followed.
         """
-        if draw is None:
-            return self._expected(h, graph, self.weights())
-        self._check_draw(draw)
-        names = self.tensor.choice_names
-        relations = {edge: names[edge][i] for edge, i in draw.choice.items()}
-        return follow(graph, self.dag, h, relations, self._draw_weights(draw))
-
-    def _check_draw(self, draw: Draw) -> None:
-        """That it is a draw of this distribution, or of one like it."""
-        sizes = {edge: len(names) for edge, names in self.tensor.choice_names.items()}
-        if draw.choice.keys() != sizes.keys():
-            raise ValueError(f"a draw for the links {list(draw.choice)}, not {list(sizes)}")
-        ranks = self.tensor.structure.ranks
-        if any(not 0 <= i < sizes[edge] for edge, i in draw.choice.items()) or (
-            len(draw.ranks) != len(ranks)
-            or any(not 0 <= r < size for r, size in zip(draw.ranks, ranks, strict=True))
-        ):
-            raise ValueError(
-                f"a draw with choices {dict(draw.choice)} and ranks {draw.ranks} does not fit: "
-                f"there are {sizes} choices, and the ranks are below {tuple(ranks)}"
-            )
+        if draw is not None:
+            return follow_draw(self.tensor, draw, h, graph)
+        return self._expected(h, graph, self.weights())
 
     def per_query(self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor]) -> Tensor:
-        """The states ``(Q, N, F)`` of the sink for cores ``(Q, C_e, d_j, d_k)`` of ``Q`` queries.
+        """The states (Q, N, F) of the sink for cores (Q, C_e, d_j, d_k) of `Q` queries.
 
-        The cores take the place of the tensor's own: normalise them. ``h`` is ``(N, F)``, the same
-        for all queries, or ``(Q, N, F)``.
+        The cores take the place of the tensor's own, and must be normalised like them. `h` is
+        (N, F), the same for all queries, or (Q, N, F).
         """
         weights = self.weights(cores)
         num = len(weights[self.dag.edges[0]])
@@ -206,14 +128,6 @@ class MetaGraphSearch(nn.Module):
         return propagate_dag(graph, self.dag, h, weights, choices=choices).squeeze(1)
 
 
-def check_sampling(epsilon: float | None, temperature: float) -> None:
-    """Check how draws are to be made, as `MetaGraphConv.sample` describes it."""
-    if epsilon is not None and not 0 <= epsilon <= 1:
-        raise ValueError(f"epsilon must be in [0, 1], got {epsilon}")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, got {temperature}")
-
-
 def _check_choices(
     dag: Dag, choices: Mapping[Edge, Sequence[str]], relations: Sequence[str]
 ) -> None:
@@ -227,7 +141,7 @@ def _check_choices(
 def _layout(
     structure: Structure, links: Mapping[Edge, Sequence[int]], num_relations: int
 ) -> tuple[Tensor, Tensor, list[tuple[int, int, int]]]:
-    """Where each weight ``(C, d_j, d_k)`` of each link stands among all cores, and its divisor.
+    """Where each weight `(C, d_j, d_k)` of each link stands among all cores, and its divisor.
 
     What a link may not choose is taken from the place after the last core, which holds zero. Where
     all states share one rank index, a link between inner states is diagonal in it, and the mean

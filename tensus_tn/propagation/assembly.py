@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tensus_tn.propagation import segments
-from tensus_tn.propagation.edge_lists import Edges, RelationKey, relation_name
+from tensus_tn.propagation.edge_lists import Edges
+from tensus_tn.propagation.node_ids import RelationKey, relation_name
 from tensus_tn.propagation.segments import Segments
 
 Normalize = str | None | Mapping[RelationKey, str | None]

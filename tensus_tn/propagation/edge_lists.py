@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-#: A relation's name, or PyG's and DGL's (source type, name, destination type).
-RelationKey = str | tuple[str, str, str]
-
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+from tensus_tn.propagation.node_ids import (
+    RelationKey,
+    node_counts,
+    relation_name,
+    require_ids,
+    type_slices,
+)
+from tensus_tn.propagation.segments import owners
 
 
 class Edges(NamedTuple):
@@ -39,36 +41,11 @@ class Matrix(NamedTuple):
     value: Tensor
 
 
-def relation_name(key: RelationKey) -> str:
-    """The name of a relation: a string as it is, an edge type joined as PyG does it."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
-        return "__".join(key)
-    raise TypeError(
-        "a relation is named by a string or by three strings (source type, name, destination "
-        f"type), got {key!r}"
-    )
-
-
 def _require_named(what: str, relations: Any) -> None:
     if not isinstance(relations, Mapping):
         raise TypeError(
             f"expected a dict from the names of relations to {what}, got {type(relations).__name__}"
         )
-
-
-def node_counts(num_nodes: int | Mapping[str, int]) -> dict[str, int]:
-    """Node types and their sizes, in order; one type "node" for a plain count."""
-    counts = dict(num_nodes) if isinstance(num_nodes, Mapping) else {"node": num_nodes}
-    for kind, count in counts.items():
-        try:
-            counts[kind] = operator.index(count)
-        except TypeError:
-            raise TypeError(f"the number of {kind!r} nodes must be an int, got {count!r}") from None
-        if count < 0:
-            raise ValueError(f"the number of {kind!r} nodes must not be negative, got {count}")
-    return counts
 
 
 def from_matrices(
@@ -119,7 +96,7 @@ def read_torch(key: RelationKey, matrix: Any) -> Matrix:
         row, col = matrix.indices()
     else:
         crow, col = matrix.crow_indices(), matrix.col_indices()
-        row = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
+        row = owners(crow)
     return Matrix(tuple(matrix.shape), row, col, matrix.values())
 
 
@@ -193,22 +170,6 @@ def _ends(key: RelationKey, counts: Mapping[str, int]) -> tuple[slice, slice]:
         if kind not in ranges:
             raise ValueError(f"relation {key!r}: node type {kind!r} is not among {list(counts)}")
     return ranges[target], ranges[source]
-
-
-def type_slices(counts: Mapping[str, int]) -> dict[str, slice]:
-    """Where the nodes of each type stand among the global ids."""
-    ends = list(accumulate(counts.values()))
-    return {k: slice(end - n, end) for (k, n), end in zip(counts.items(), ends, strict=True)}
-
-
-def require_ids(what: str, index: Tensor, count: int) -> Tensor:
-    """Check that ids are integers in 0 .. count - 1, and return them as int64."""
-    if index.dtype not in _INTEGERS:
-        raise TypeError(f"{what}: expected integers, got {index.dtype}")
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= count):
-        bad = int(index[(index < 0) | (index >= count)][0])
-        raise ValueError(f"{what} {bad} is out of range, there are {count}")
-    return index.long()
 
 
 def _require_matrix(key: RelationKey, shape: Sequence[int]) -> None:

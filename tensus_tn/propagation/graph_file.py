@@ -12,7 +12,7 @@ import torch
 
 from tensus_tn.propagation import segments
 from tensus_tn.propagation.assembly import Parts, assemble, checked_dtype
-from tensus_tn.propagation.edge_lists import node_counts, require_ids
+from tensus_tn.propagation.node_ids import node_counts, require_ids
 
 _FORMAT = "tensus_tn.RelationGraph/1"
 

@@ -14,34 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from tensus_tn.propagation.segments import Segments
+
 _EDGES_AT_ONCE = (
     1 << 16
 )  # edges whose rows are in memory at the same time, in the gradient of values
-
-
-@dataclass(frozen=True)
-class _Structure:
-    """The segments of one direction; see `tensus_tn.propagation.segments.Segments`."""
-
-    row_ptr: Tensor
-    seg_rel: Tensor
-    seg_ptr: Tensor
-    col: Tensor
-    edge_val: Tensor | None
-    seg_val: Tensor | None
-
-    def seg_row(self) -> Tensor:
-        return _owners(self.row_ptr)
-
-    def gather(self, x: Tensor) -> Tensor:
-        """`sum_e a_e x[col_e]` for every segment: (N, rank, F) -> (S, rank, F)."""
-        sums = _bag_sum(x, self.col, self.seg_ptr, self.edge_val)
-        return sums if self.seg_val is None else sums * self.seg_val[:, None, None]
-
-    def add_up(self, per_segment: Tensor) -> Tensor:
-        """The sum over the segments of every row: (S, rank, F) -> (N, rank, F)."""
-        every = torch.arange(len(per_segment), device=per_segment.device, dtype=self.col.dtype)
-        return _bag_sum(per_segment, every, self.row_ptr, None)
 
 
 @dataclass(frozen=True)
@@ -50,14 +27,14 @@ class _Loops:
 
     loop: Tensor
     correction: Tensor | None
-    pairs: _Structure
+    pairs: Segments
 
     def apply(self, x: Tensor, w: Tensor) -> Tensor:
         """`sum_{i,p} D^i[n] w[i, p, q] x[n, p]`: (N, P, F) -> (N, Q, F)."""
         out = torch.einsum("npf,pq->nqf", x, torch.einsum("c,cpq->pq", self.loop, w))
         if self.correction is not None:
             scaled = x[self.pairs.seg_row()] * self.correction[:, None, None]
-            out = out + self.pairs.add_up(_mix(scaled, w, self.pairs.seg_rel))
+            out = out + _add_up(self.pairs, _mix(scaled, w, self.pairs.seg_rel))
         return out
 
     def grad_w(self, x: Tensor, grad: Tensor) -> Tensor:
@@ -70,14 +47,21 @@ class _Loops:
         return out
 
 
-def _structure(parts: list[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> _Structure:
+def _segments(parts: list[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> Segments:
     row_ptr, seg_rel, seg_ptr, col = parts[:4]
-    return _Structure(row_ptr, seg_rel, seg_ptr, col, edge_val, seg_val)
+    return Segments(row_ptr, seg_rel, seg_ptr, col, edge_val=edge_val, seg_val=seg_val)
 
 
-def _owners(ptr: Tensor) -> Tensor:
-    """Which of the intervals `ptr[i] .. ptr[i + 1]` every position belongs to."""
-    return torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff())
+def _gather(segments: Segments, x: Tensor) -> Tensor:
+    """`sum_e a_e x[col_e]` for every segment: (N, rank, F) -> (S, rank, F)."""
+    sums = _bag_sum(x, segments.col, segments.seg_ptr, segments.edge_val)
+    return sums if segments.seg_val is None else sums * segments.seg_val[:, None, None]
+
+
+def _add_up(segments: Segments, per_segment: Tensor) -> Tensor:
+    """The sum over the segments of every row: (S, rank, F) -> (N, rank, F)."""
+    every = torch.arange(len(per_segment), device=per_segment.device, dtype=segments.col.dtype)
+    return _bag_sum(per_segment, every, segments.row_ptr, None)
 
 
 def _bag_sum(x: Tensor, index: Tensor, ptr: Tensor, weight: Tensor | None) -> Tensor:
@@ -123,7 +107,7 @@ def _only_chosen(
     return torch.where(used.bool().to(w.device), w, 0.0)
 
 
-def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: _Structure) -> _Loops | None:
+def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: Segments) -> _Loops | None:
     if loop is None:
         return None
     return _Loops(loop, None if seg_loop is None else seg_loop - loop[forward.seg_rel], forward)
@@ -147,7 +131,7 @@ def propagate(
 ) -> list[Tensor]:
     """The states 1 .. K; one gather for every state."""
     with torch.autocast(h.device.type, enabled=False):
-        graph = _structure(forward, edge_val, seg_val)
+        graph = _segments(forward, edge_val, seg_val)
         loops = _as_loops(loop, seg_loop, graph)
         w = _only_chosen(w, ranks, tails, heads, chosen)
         weights = _weights(w, ranks, tails, heads)
@@ -156,9 +140,9 @@ def propagate(
             if k > 0:
                 states.append(w.new_zeros(h.shape[0], rank, h.shape[2]))
         for j, state in enumerate(states[:-1]):
-            sums = graph.gather(state)
+            sums = _gather(graph, state)
             for e in (e for e, tail in enumerate(tails) if tail == j):
-                states[heads[e]] += graph.add_up(_mix(sums, weights[e], graph.seg_rel))
+                states[heads[e]] += _add_up(graph, _mix(sums, weights[e], graph.seg_rel))
                 if loops is not None:
                     states[heads[e]] += loops.apply(state, weights[e])
         return [state.to(h.dtype) for state in states[1:]]
@@ -188,8 +172,8 @@ def propagate_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of h, w and edge_val, empty where not needed; one gather for every state."""
     with torch.autocast(h.device.type, enabled=False):
-        graph = _structure(forward, edge_val, seg_val)
-        transposed = _structure(backward, back_edge_val, back_seg_val)
+        graph = _segments(forward, edge_val, seg_val)
+        transposed = _segments(backward, back_edge_val, back_seg_val)
         loops = _as_loops(loop, seg_loop, graph)
         w = _only_chosen(w, ranks, tails, heads, chosen)
         weights = _weights(w, ranks, tails, heads)
@@ -199,10 +183,10 @@ def propagate_backward(
             grad[node] += given
         dw = [torch.zeros_like(weight) for weight in weights]
         for k in range(len(ranks) - 1, 0, -1):
-            sums = transposed.gather(grad[k])
+            sums = _gather(transposed, grad[k])
             for e in (e for e, head in enumerate(heads) if head == k):
                 x, weight_t = state[tails[e]], weights[e].transpose(1, 2)
-                grad[tails[e]] += transposed.add_up(_mix(sums, weight_t, transposed.seg_rel))
+                grad[tails[e]] += _add_up(transposed, _mix(sums, weight_t, transposed.seg_rel))
                 products = torch.bmm(x[transposed.seg_row()], sums.transpose(1, 2))
                 dw[e].index_add_(0, transposed.seg_rel, products)
                 if loops is not None:
@@ -220,7 +204,7 @@ def propagate_backward(
 
 
 def _edge_gradient(
-    graph: _Structure,
+    graph: Segments,
     state: list[Tensor],
     weights: list[Tensor],
     grad: list[Tensor],
@@ -228,7 +212,7 @@ def _edge_gradient(
     heads: Sequence[int],
 ) -> Tensor:
     """`da_e = <H_j[col_e], sum_k w_jk(i) G_k[row_e]>`, summed over the tails `j`."""
-    owner, row = _owners(graph.seg_ptr), graph.seg_row()
+    owner, row = graph.edge_seg(), graph.seg_row()
     out = weights[0].new_zeros(len(graph.col))
     for j in sorted(set(tails)):
         mine = [e for e, tail in enumerate(tails) if tail == j]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tensus_tn.propagation import edge_lists, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, build, checked_dtype
-from tensus_tn.propagation.edge_lists import RelationKey
+from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
 from tensus_tn.propagation.segments import Segments
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class RelationGraph:
             >>> RelationGraph.from_edge_index({}, {"author": 3, "paper": 2}).node_types
             {'author': slice(0, 3, None), 'paper': slice(3, 5, None)}
         """
-        return edge_lists.type_slices(dict(self.node_counts))
+        return type_slices(dict(self.node_counts))
 
     def relation_index(self, relation: RelationKey) -> int:
         """The position of a relation, given by its name or its edge type.
@@ -198,7 +198,7 @@ class RelationGraph:
             >>> g.relation_index("zero")
             1
         """
-        name = edge_lists.relation_name(relation)
+        name = relation_name(relation)
         if name not in self.relation_names:
             raise ValueError(f"no relation {name!r} among {list(self.relation_names)}")
         return self.relation_names.index(name)

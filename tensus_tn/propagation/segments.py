@@ -62,11 +62,11 @@ class Segments:
 
     def seg_row(self) -> Tensor:
         """The row of every segment, (S,)."""
-        return _owner(self.row_ptr)
+        return owners(self.row_ptr)
 
     def edge_seg(self) -> Tensor:
         """The segment of every edge, (E,)."""
-        return _owner(self.seg_ptr)
+        return owners(self.seg_ptr)
 
     def values(self, dtype: torch.dtype) -> Tensor:
         """The value of every edge, (E,)."""
@@ -94,8 +94,13 @@ class Segments:
         return replace(self, **{k: move(t) for k, t in tensors.items() if t is not None})
 
 
-def _owner(ptr: Tensor) -> Tensor:
-    """Which of the intervals `ptr[i] .. ptr[i + 1]` every position belongs to."""
+def owners(ptr: Tensor) -> Tensor:
+    """Which of the intervals `ptr[i] .. ptr[i + 1]` every position belongs to.
+
+    Example:
+        >>> owners(torch.tensor([0, 2, 2, 3]))
+        tensor([0, 0, 2])
+    """
     return torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from tensus_tn import Dag, RelationGraph
+from tensus_tn.nn import MetaGraphConv
 
 DAGS = {
     "one link": Dag.path(1),
@@ -36,3 +37,25 @@ def sink_state(matrices, dag, h, relations, weights=None):
             if edge[1] == node
         )
     return states[dag.sink]
+
+
+NAMES = ["PA", "AP", "X"]
+
+
+def make_conv(dag=DAGS["complete"], rank=2, **options):
+    return MetaGraphConv(5, 4, NAMES, dag=dag, rank=rank, **{"init_scale": 1.0, **options})
+
+
+SIZES, COUNTS = {"A": 3, "P": 5, "C": 2}, {"A": 4, "P": 6, "C": 2}
+
+
+def typed_graph():
+    """Random edges of all relations of `TYPES` between `COUNTS` nodes."""
+    edges = {}
+    first = dict(zip(COUNTS, (0, 4, 10), strict=True))
+    for name, (source, target) in TYPES.items():
+        ends = [first[kind] + torch.randint(COUNTS[kind], (8,)) for kind in (source, target)]
+        edges[name] = torch.stack(ends)
+    return RelationGraph.from_edge_index(
+        edges, 12, normalize="row", self_loops=True, identity=True, zero=True
+    )

@@ -1,6 +1,5 @@
-"""MetaGraphNet against DiffMG's network, written out; two towers; forms of features."""
+"""MetaGraphNet against the network of DiffMG, written out."""
 
-import copy
 from functools import partial
 
 import pytest
@@ -9,11 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensus_tn import Dag, RelationGraph
-from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
-from tensus_tn.nn.projection import Projection
-from tests.nn.meta_graphs import TYPES, dense, sink_state
+from tensus_tn.nn import MetaGraph, MetaGraphNet
+from tests.nn.meta_graphs import SIZES, TYPES, dense, sink_state
 
-SIZES, COUNTS = {"A": 3, "P": 5, "C": 2}, {"A": 4, "P": 6, "C": 2}
 # The one that DiffMG found on DBLP, in its own order of links and operators.
 OPERATORS = ["PA", "AP", "PC", "CP", "identity", "zero"]
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (0, 3), (1, 3), (0, 4), (1, 4), (2, 4)]
@@ -23,36 +20,19 @@ DIFFMG = MetaGraph(
 )
 
 
-@pytest.fixture
-def graph():
-    edges = {}
-    first = dict(zip(COUNTS, (0, 4, 10), strict=True))
-    for name, (source, target) in TYPES.items():
-        ends = [first[kind] + torch.randint(COUNTS[kind], (8,)) for kind in (source, target)]
-        edges[name] = torch.stack(ends)
-    return RelationGraph.from_edge_index(
-        edges, 12, normalize="row", self_loops=True, identity=True, zero=True
-    )
-
-
-@pytest.fixture
-def x():
-    return {kind: torch.randn(COUNTS[kind], SIZES[kind]) for kind in SIZES}
-
-
 def make(**options):
     return MetaGraphNet(SIZES, 8, 3, TYPES, "A", **options)
 
 
 @pytest.mark.parametrize("norm", ["affine", "plain", "none"])
 @pytest.mark.parametrize("tanh", [True, False])
-def test_it_expresses_the_network_of_diffmg(graph, x, norm, tanh):
+def test_it_expresses_the_network_of_diffmg(typed_graph, x, norm, tanh):
     norms = {"affine": nn.LayerNorm, "plain": partial(nn.LayerNorm, elementwise_affine=False)}
     net = make(norm=norms.get(norm), input_activation=torch.tanh if tanh else None, dropout=0.4)
     net = net.fix(DIFFMG)
     net.reset_parameters()
     torch.manual_seed(7)
-    y = net(x, graph)
+    y = net(x, typed_graph)
 
     state = net.state_dict()
     h = torch.cat(
@@ -64,7 +44,7 @@ def test_it_expresses_the_network_of_diffmg(graph, x, norm, tanh):
     torch.manual_seed(7)
     h = F.dropout(h.tanh() if tanh else h, 0.4)
     h = F.linear(h, state["convs.0.lin.weight"], state["convs.0.lin.bias"])
-    matrices = {name: a.float() for name, a in dense(graph).items()}
+    matrices = {name: a.float() for name, a in dense(typed_graph).items()}
     h = sink_state(matrices, DIFFMG.dag, h, DIFFMG.relations)
     if norm != "none":
         affine = [state.get(f"convs.0.norm.{name}") for name in ("weight", "bias")]
@@ -75,23 +55,23 @@ def test_it_expresses_the_network_of_diffmg(graph, x, norm, tanh):
     assert len(state) == 6 + 2 + 2 * (norm == "affine") + 2 + 1  # the last one: which meta-graph
 
 
-def test_layers_bind_only_the_last_to_the_target_type(graph, x):
+def test_layers_bind_only_the_last_to_the_target_type(typed_graph, x):
     net = make(num_layers=2, dag=Dag.path(2), rank=2, heads=2)
     first, last = (conv.tensor.choice_names[1, 2] for conv in net.layers)
     assert last == ("AP", "identity")
     assert first == ("PA", "AP", "CP", "PC", "identity")
-    net(x, graph).square().sum().backward()
+    net(x, typed_graph).square().sum().backward()
     assert all((core.grad != 0).any() for core in net.arch_parameters())
     assert len(net.arch_parameters()) == 8
     both = {*map(id, net.arch_parameters()), *map(id, net.weight_parameters())}
     assert both == {id(p) for p in net.parameters()}
 
 
-def test_the_same_draw_serves_two_passes(graph, x):
+def test_the_same_draw_serves_two_passes(typed_graph, x):
     net = make(num_layers=2, rank=2, dropout=0.0)
     draw = net.sample(epsilon=1.0)
-    assert torch.equal(net(x, graph, draw=draw), net(x, graph, draw=draw))
-    net(x, graph, draw=draw).square().sum().backward()
+    assert torch.equal(net(x, typed_graph, draw=draw), net(x, typed_graph, draw=draw))
+    net(x, typed_graph, draw=draw).square().sum().backward()
     assert any((core.grad != 0).any() for core in net.arch_parameters())
 
 
@@ -104,68 +84,23 @@ def test_one_coin_for_all_layers():
     assert same > 0.4  # with a coin for each layer it would be about an eighth, and some luck
 
 
-def test_derived_networks_keep_their_weights_and_stand_alone(graph, x):
+def test_derived_networks_keep_their_weights_and_stand_alone(typed_graph, x):
     net = make(num_layers=2, rank=2).eval()
     derived = net.derive(2)
     assert len(derived.arch_parameters()) == 2
     for name, value in derived.state_dict().items():
         if "heads" not in name:
             assert torch.equal(value, net.state_dict()[name])
-    before = net(x, graph)
+    before = net(x, typed_graph)
     derived.reset_parameters()
-    assert torch.equal(net(x, graph), before)
+    assert torch.equal(net(x, typed_graph), before)
     again = net.fix(*(conv.meta_graphs(2) for conv in net.layers))
     again.load_state_dict(derived.state_dict())
-    torch.testing.assert_close(again(x, graph), derived(x, graph))
+    torch.testing.assert_close(again(x, typed_graph), derived(x, typed_graph))
     assert derived.meta_graph(1) == net.meta_graph(1)
 
 
-def test_two_towers_score_pairs(graph, x):
-    nets = [MetaGraphNet(SIZES, 8, None, TYPES, kind) for kind in ("A", "P")]
-    towers, pairs = TwoTowers(*nets), torch.tensor([[0, 3, 2], [5, 5, 1]])
-    a, p = (net(x, graph) for net in nets)
-    assert a.shape == (4, 8)
-    expected = [a[i] @ p[j] for i, j in pairs.t().tolist()]
-    torch.testing.assert_close(towers(x, graph, pairs), torch.stack(expected))
-    for dtype in (torch.uint8, torch.int16, torch.int32):
-        scores = towers(x, graph, pairs.to(dtype), draw=None)
-        torch.testing.assert_close(scores, torch.stack(expected))
-    assert len(towers.arch_parameters()) == 20
-    every = towers.arch_parameters() + towers.weight_parameters()
-    assert {id(q) for q in every} == {id(q) for q in towers.parameters()}
-    draw = towers.sample(epsilon=0.5)
-    drawn = [net(x, graph, draw=d) for net, d in zip(nets, draw, strict=True)]
-    scores = (drawn[0][pairs[0]] * drawn[1][pairs[1]]).sum(1)
-    torch.testing.assert_close(towers(x, graph, pairs, draw=draw), scores)
-    derived = towers.derive()
-    parts = [net.derive()(x, graph) for net in nets]
-    scores = (parts[0][pairs[0]] * parts[1][pairs[1]]).sum(1)
-    torch.testing.assert_close(derived(x, graph, pairs), scores)
-    fixed = towers.fix(*([net.meta_graph()] for net in nets))
-    torch.testing.assert_close(fixed(x, graph, pairs), scores)
-    fixed.reset_parameters()
-    for net, new in zip(nets, (fixed.source, fixed.target), strict=True):
-        assert not torch.equal(new.convs[0].lin.weight, net.convs[0].lin.weight)
-
-
-def test_features_may_be_ids_or_sparse(graph, x):
-    net = make().eval()
-    expected = net(x, graph)
-    sparse = {kind: h.to_sparse_csr() for kind, h in x.items()}
-    torch.testing.assert_close(net(sparse, graph), expected)
-    net(sparse, graph).sum().backward()
-    project, ids = Projection(4, 8), torch.tensor([3, 0, 0])
-    one_hot = F.one_hot(ids, 4).float()
-    torch.testing.assert_close(project(ids), project(one_hot))
-    other = copy.deepcopy(project)
-    project(ids).square().sum().backward()
-    other(one_hot).square().sum().backward()
-    torch.testing.assert_close(project.weight.grad, other.weight.grad)
-    assert project(ids[:0]).shape == (0, 8)
-    assert torch.equal(project(ids.to(torch.uint8)), project(ids))
-
-
-def test_bad_input(graph, x):
+def test_bad_input(typed_graph, x):
     net = make()
     broken = {**x, "P": x["P"] * float("nan")}
     for given, message in [
@@ -178,7 +113,7 @@ def test_bad_input(graph, x):
         ({**x, "A": torch.tensor([0, 1, -2, 1])}, "feature id -2"),
     ]:
         with pytest.raises(ValueError, match=message):
-            net(given, graph)
+            net(given, typed_graph)
     with pytest.raises(ValueError, match="'V' is not among"):
         MetaGraphNet(SIZES, 8, 3, TYPES, "V")
     with pytest.raises(ValueError, match="num_layers"):
@@ -188,7 +123,7 @@ def test_bad_input(graph, x):
     with pytest.raises(ValueError, match="epsilon"):
         net.sample(epsilon=2.0)
     with pytest.raises(TypeError, match="features of 'C'"):
-        net({**x, "C": None}, graph)
+        net({**x, "C": None}, typed_graph)
 
 
 def test_node_types_of_the_graph_stand_in_the_order_of_the_network():
@@ -203,14 +138,3 @@ def test_node_types_of_the_graph_stand_in_the_order_of_the_network():
         assert torch.equal(net(dict(reversed(x.items())), right), net(x, right))
         with pytest.raises(ValueError, match=r"but the graph has \{'b': 1, 'a': 2\}"):
             net(x, wrong)
-
-
-def test_bad_pairs(graph, x):
-    towers = TwoTowers(*(MetaGraphNet(SIZES, 8, None, TYPES, kind) for kind in ("A", "P")))
-    for pairs, message in [
-        (torch.tensor([[0], [6]]), "target node 6 is out of range, there are 6"),
-        (torch.tensor([[-1], [0]]), "source node -1"),
-        (torch.tensor([0, 1]), r"\(2, B\), got \(2,\)"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            towers(x, graph, pairs)

@@ -20,7 +20,6 @@ from tests.propagation.problems import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-
 USE = """
 import warnings
 import tensus_tn, torch

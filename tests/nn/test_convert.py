@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tensus_tn.nn import MetaGraphConv
-from tensus_tn.nn.dgl import metadata
+from tensus_tn.nn.convert import dgl_metadata
 
 COUNTS = {"author": 4, "paper": 3, "venue": 1}
 EDGES = {
@@ -37,8 +37,8 @@ def real_heterograph():
 @pytest.mark.parametrize("make", [Heterograph, real_heterograph])
 def test_a_dgl_graph_gives_what_its_edges_give(make):
     graph = make()
-    assert metadata(graph) == (list(COUNTS), list(EDGES))
-    conv = MetaGraphConv(5, 8, metadata(graph), target="paper")
+    assert dgl_metadata(graph) == (list(COUNTS), list(EDGES))
+    conv = MetaGraphConv(5, 8, dgl_metadata(graph), target="paper")
     x = {kind: torch.randn(count, 5) for kind, count in COUNTS.items()}
     expected = conv(x, {kind: torch.stack(ends) for kind, ends in EDGES.items()})
     for form in (graph, conv.relation_graph(graph)):
