@@ -10,6 +10,7 @@ from tensus_tn.data.dataset import Dataset, NodeLabels, NodePairs, Normalisation
 from tensus_tn.data.frameworks import from_dgl, from_hetero_data
 from tensus_tn.data.gtn_diffmg import load_diffmg, load_gtn
 from tensus_tn.data.herec import load_herec
+from tensus_tn.data.hgb import load_hgb, write_predictions
 from tensus_tn.data.npz import load_npz
 from tensus_tn.data.planted_graph import PLANTED_PATHS, planted
 
@@ -27,8 +28,10 @@ __all__ = [
     "load_diffmg",
     "load_gtn",
     "load_herec",
+    "load_hgb",
     "load_npz",
     "planted",
+    "write_predictions",
 ]
 
 
@@ -38,7 +41,7 @@ def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
     Args:
         source: `"planted"`; `"dblp"`, `"acm"`, `"imdb"`, `"amazon"`, `"yelp"` or `"douban"`, whose
             file is looked for in `$TENSUS_DATA` or in `data`; or the path of a `.npz` file, or of
-            a folder with the original files of GTN, DiffMG or HERec.
+            a folder with the original files of GTN, DiffMG, HERec or HGB.
         options: Of the loader that reads it.
 
     Example:
@@ -56,8 +59,11 @@ def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
         return load_gtn(path, **options)
     if (path / "adjs_offset.pkl").exists():
         return load_diffmg(path, **options)
+    if (path / "node.dat").exists():
+        return load_hgb(path, **options)
     if any(path.glob("*.dat")):
         return load_herec(path, **options)
     raise ValueError(
-        f"{path} holds neither edges.pkl (GTN, DiffMG), adjs_offset.pkl (DiffMG) nor .dat files"
+        f"{path} holds neither edges.pkl (GTN, DiffMG), adjs_offset.pkl (DiffMG) nor .dat files "
+        "(HERec, HGB)"
     )

@@ -58,15 +58,16 @@ def split_features(features: Any, counts: Mapping[str, int]) -> dict[str, Tensor
         )
     matrix = sp.csr_array(matrix).astype(np.float32)
     matrix.check_format(full_check=True)
-    return {kind: _as_tensor(matrix[ids]) for kind, ids in type_slices(counts).items()}
+    return {kind: sparse_or_dense(matrix[ids]) for kind, ids in type_slices(counts).items()}
 
 
 def one_hot(count: int) -> Tensor:
     """The features of nodes that have none: their ids, as an identity matrix."""
-    return _as_tensor(sp.eye_array(count, format="csr"))
+    return sparse_or_dense(sp.eye_array(count, format="csr"))
 
 
-def _as_tensor(matrix: sp.sparray) -> Tensor:
+def sparse_or_dense(matrix: sp.sparray) -> Tensor:
+    """A scipy matrix as a tensor of float32, sparse if it has few enough non-zeros."""
     size = matrix.shape[0] * matrix.shape[1]
     if size == 0 or matrix.nnz >= SPARSE_BELOW * size:
         return torch.from_numpy(matrix.toarray().astype(np.float32))

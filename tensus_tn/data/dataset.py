@@ -29,12 +29,22 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NodeLabels:
-    """Classes of the nodes of one type: `labels` (N,) over all nodes, -1 for none, and splits of ids.
+    """Classes of the nodes of one type, and the ids of those to learn from and to test.
+
+    Attributes:
+        kind: The node type.
+        labels: The class (N,) of every node, -1 where it has none; or, where classes do not exclude
+            each other, 1 or 0 for every class, (N, num_classes), with -1 in a row where they are
+            unknown. The labels of the test nodes may all be unknown.
+        nodes: The ids of each split.
+        num_classes: Classes count from 0.
 
     Example:
         >>> split = {"train": torch.tensor([0]), "val": torch.tensor([1]), "test": torch.tensor([2])}
         >>> NodeLabels("paper", torch.tensor([0, 1, 1]), split, num_classes=2)
         NodeLabels(paper, 2 classes, train 1, val 1, test 1)
+        >>> NodeLabels("film", torch.tensor([[0, 1], [1, 1], [-1, -1]]), split, num_classes=2)
+        NodeLabels(film, 2 classes, several for a node, train 1, val 1, test 1 of unknown classes)
     """
 
     kind: str
@@ -46,15 +56,37 @@ class NodeLabels:
         _require_splits(self.nodes)
         for split in SPLITS:
             require_ids(f"{split} node", self.nodes[split], len(self.labels))
-            label = self.labels[self.nodes[split]]
-            require_ids(f"label of a {split} node: class", label, self.num_classes)
+            self._check_labels(split)
         every = torch.cat([self.nodes[split] for split in SPLITS])
         if len(every.unique()) < len(every):
             raise ValueError("a node is in two splits, or twice in one: scores would mean nothing")
 
+    def _check_labels(self, split: Split) -> None:
+        label = self.labels[self.nodes[split]]
+        if split == "test" and bool((label == -1).all()):
+            return
+        if self.multi_label and self.labels.shape != (len(self.labels), self.num_classes):
+            raise ValueError(
+                f"expected labels (N,) or (N, {self.num_classes}), got {tuple(self.labels.shape)}"
+            )
+        what = "label of a" if not self.multi_label else "0 or 1 for each class of a"
+        limit = 2 if self.multi_label else self.num_classes
+        require_ids(f"{what} {split} node: class", label.flatten(), limit)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a node may have several classes, or none of them."""
+        return self.labels.ndim == 2
+
+    def known(self, split: Split) -> bool:
+        """Whether the labels of a split are known; those of the test nodes may not be."""
+        return bool((self.labels[self.nodes[split]] != -1).all())
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split} {len(self.nodes[split])}" for split in SPLITS)
-        return f"NodeLabels({self.kind}, {self.num_classes} classes, {sizes})"
+        several = " several for a node," if self.multi_label else ""
+        unknown = "" if self.known("test") else " of unknown classes"
+        return f"NodeLabels({self.kind}, {self.num_classes} classes,{several} {sizes}{unknown})"
 
 
 @dataclass(frozen=True, eq=False)
