@@ -143,7 +143,10 @@ def test_only_mistyped_data_may_contradict_their_types():
     ("changes", "message"),
     [
         ({"num_classes": 1}, "class 1 is out of range"),
-        ({"labels": torch.tensor([0, 1, -1, -1])}, "class -1 is out of range"),
+        ({"labels": torch.tensor([0, -1, 1, -1])}, "class -1 is out of range"),
+        ({"labels": torch.ones(4, 3)}, r"labels \(N,\) or \(N, 2\), got \(4, 3\)"),
+        ({"labels": torch.tensor([[0, 1], [-1, -1], [1, 1], [0, 0]])}, "class -1 is out of range"),
+        ({"labels": torch.tensor([[0, 2], [0, 1], [1, 1], [0, 0]])}, "0 or 1 for each class"),
         ({"nodes": {**SPLITS, "val": torch.tensor([], dtype=torch.long)}}, "val split is empty"),
         ({"nodes": {**SPLITS, "val": torch.tensor([4])}}, "val node 4 is out of range"),
         ({"nodes": {**SPLITS, "val": torch.tensor([0])}}, "in two splits"),
