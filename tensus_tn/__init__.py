@@ -6,7 +6,7 @@ from tensus_tn.fitting.dense import decompose
 from tensus_tn.fitting.em import fit_em
 from tensus_tn.fitting.observed import complete
 from tensus_tn.fitting.report import LikelihoodReport, Report
-from tensus_tn.network.query_plans import set_plan_cache_size
+from tensus_tn.network.plan_cache import set_plan_cache_size
 from tensus_tn.network.tensor import DagTensor
 from tensus_tn.network.top_k import TopK
 from tensus_tn.propagation.extension import show_config

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tensus_tn.dag import Dag
-from tensus_tn.fitting.least_squares import Cores, LeastSquares, others, pseudo_inverse
+from tensus_tn.fitting.least_squares import (
+    Cores,
+    Descent,
+    LeastSquares,
+    Method,
+    others,
+    pseudo_inverse,
+)
 from tensus_tn.fitting.report import Report
-from tensus_tn.fitting.restarts import Method, Settings, check_data, fit
-from tensus_tn.network.plan import find_plan
+from tensus_tn.fitting.restarts import Restarts, best_run, fill, random_starts
+from tensus_tn.fitting.values import check_values, to_norm_one
+from tensus_tn.network.planner import find_plan
 from tensus_tn.network.structure import Rank, Structure, Ties
 from tensus_tn.network.tensor import DagTensor
 
@@ -50,7 +59,7 @@ def decompose(
         restarts: How many random starts to try, fewer if one is exact; the best is kept.
         tol: Stop when sweeps lower the error by less than this share of itself.
         max_sweeps: Stop after so many sweeps from a start.
-        seed: Of the random starts; the same seed gives the same result.
+        seed: The seed of the random starts; the same seed gives the same result.
         progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
 
     Returns:
@@ -69,8 +78,8 @@ def decompose(
         >>> report.converged, report.restarts
         (True, 1)
     """
-    settings = Settings(method, restarts, tol, max_sweeps, seed, progress)
-    check_data("dense", dense)
+    descent, starts = Descent(method, tol, max_sweeps), Restarts(restarts, seed, progress)
+    check_values("dense", dense)
     if dense.ndim != len(dag.edges):
         raise ValueError(
             f"dense has order {dense.ndim}, shape {tuple(dense.shape)}, but the Dag has "
@@ -85,8 +94,15 @@ def decompose(
         dtype=torch.float64,
         device=dense.device,
     )
-    start = tt_svd if is_tensor_train(tensor.structure) else None
-    return tensor, fit(tensor, dense, DenseFit, settings, start)
+    began, data = perf_counter(), to_norm_one(dense)
+    problem = DenseFit(tensor.structure, data.values)
+    if is_tensor_train(tensor.structure):
+        cores = iter([tt_svd(tensor.structure, data.values)])
+    else:
+        cores = random_starts(tensor, dense.numel(), starts)
+    run, tried = best_run(problem, cores, descent, starts, data.rounding)
+    fill(tensor, run, data.norm, dense.dtype)
+    return tensor, Report(tuple(run.errors), run.converged, perf_counter() - began, seed, tried)
 
 
 class DenseFit(LeastSquares):

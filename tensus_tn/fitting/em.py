@@ -5,18 +5,17 @@ from __future__ import annotations
 from copy import deepcopy
 from math import inf
 from time import perf_counter
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from tensus_tn._arguments import check_size
 from tensus_tn.fitting.report import LikelihoodReport, progress_bar
-from tensus_tn.fitting.restarts import check_data
-from tensus_tn.network.execute import LOG_SUM_EXP
+from tensus_tn.fitting.values import check_values
+from tensus_tn.network import query_plans
 from tensus_tn.network.index import check_rows
-from tensus_tn.network.query_plans import fetch
-from tensus_tn.network.tables import TablePlan
+from tensus_tn.network.queries import check_not_nan
+from tensus_tn.network.semiring import LOG_SUM_EXP
 from tensus_tn.network.tensor import DagTensor
 
 # Rows of one backward pass; more are taken in pieces, so that the memory is bounded.
@@ -79,7 +78,7 @@ def fit_em(
     check_size("max_sweeps", max_sweeps)
     if not tol >= 0:
         raise ValueError(f"tol must be a non-negative number, got {tol}")
-    start.check_finite()
+    check_not_nan(start.cores())
     rows = check_rows(index, start.shape)
     shares = _weights(index, weights)
     used = shares > 0
@@ -107,13 +106,16 @@ def fit_em(
 
 def expected_counts(tensor: DagTensor, rows: Tensor, shares: Tensor) -> tuple[list[Tensor], float]:
     """The E step: `W dlogL/dW = dlogL/dlogW` for each core, and the log-likelihood `log L`."""
-    logs = [x.detach().requires_grad_() for x in tensor.operands(log=True)]
+    logits = zip(tensor.parameters(), tensor.structure.operand_shapes, strict=True)
+    logs = [
+        torch.log_softmax(x.detach(), dim=0).reshape(shape).requires_grad_() for x, shape in logits
+    ]
     counts, value = [torch.zeros_like(x) for x in logs], -tensor.structure.log_states
     size, limit = min(len(rows), _PIECE), tensor.memory_limit // tensor.dtype.itemsize
-    plan = fetch(tensor.structure, "entries", batch=size, optimize=tensor.optimize, limit=limit)
+    plan = query_plans.entries(tensor.structure, size, tensor.optimize, limit)
     for part, share in zip(rows.split(_PIECE), shares.split(_PIECE), strict=True):
         with torch.enable_grad():
-            log_likelihood = share @ cast(TablePlan, plan)(logs, part, semiring=LOG_SUM_EXP)
+            log_likelihood = share @ plan(logs, part, semiring=LOG_SUM_EXP)
         for count, grad in zip(counts, torch.autograd.grad(log_likelihood, logs), strict=True):
             count += grad
         value += float(log_likelihood.detach())
@@ -134,7 +136,7 @@ def _weights(index: Tensor, weights: Tensor | None) -> Tensor:
     """The weights as shares of their sum."""
     if weights is None:
         weights = torch.ones(index.shape[:-1], device=index.device)
-    check_data("weights", weights)
+    check_values("weights", weights)
     if weights.shape != index.shape[:-1]:
         raise ValueError(
             f"index {tuple(index.shape)} and weights {tuple(weights.shape)} disagree: one weight "

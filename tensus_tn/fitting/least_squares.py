@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from tensus_tn._arguments import check_size
+
+Method = Literal["als", "gradient"]
 Cores = list[Tensor]  # with the indices of `structure.terms`
 Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their error
 
@@ -21,6 +25,9 @@ Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their e
 # once, which do not crawl through narrow valleys, unless their matrix would be too large.
 _WORTHWHILE = 0.05
 _MOST_PARAMETERS = 2000
+# A run has converged when so many sweeps in a row lower the error by less than `tol` of itself:
+# a single short step may only mean that the damping has still to find its size.
+_PATIENCE = 3
 
 
 class LeastSquares(ABC):
@@ -50,7 +57,67 @@ class LeastSquares(ABC):
         return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, leaves)])
 
 
-def alternate(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+@dataclass(frozen=True)
+class Descent:
+    """How to descend, and when to stop.
+
+    Attributes:
+        method: `"als"` or `"gradient"`.
+        tol: Stop when sweeps lower the error by less than this share of itself.
+        max_sweeps: Stop after so many sweeps.
+    """
+
+    method: Method
+    tol: float
+    max_sweeps: int
+
+    def __post_init__(self) -> None:
+        if self.method not in ("als", "gradient"):
+            raise ValueError(f"method must be 'als' or 'gradient', got {self.method!r}")
+        check_size("max_sweeps", self.max_sweeps)
+        if not self.tol >= 0:
+            raise ValueError(f"tol must be a non-negative number, got {self.tol}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The best cores on the way down, the errors before the first sweep and after each, and the end."""
+
+    cores: Cores
+    errors: list[float]
+    converged: bool
+
+
+def descend(
+    problem: LeastSquares, start: Cores, descent: Descent, rounding: float, bar: Any
+) -> Run:
+    """Go down from one start; an error of `rounding` counts as none. `bar` shows the progress."""
+    best = equalize(start)
+    errors = [problem.error(best)]
+    if errors[0] <= rounding:
+        return Run(best, errors, True)
+    steps = _alternate if descent.method == "als" else _follow_gradient
+    for cores, error in steps(problem, best, errors[0]):
+        if error < min(errors):
+            best = cores
+        errors.append(error)
+        bar.set_postfix_str(f"error {error:.2e}", refresh=False)
+        bar.update()
+        if error <= rounding or _stalls(errors, descent.tol):
+            return Run(best, errors, True)
+        if len(errors) > descent.max_sweeps:
+            return Run(best, errors, False)
+    return Run(best, errors, True)  # there was no step that lowers the error
+
+
+def _stalls(errors: list[float], tol: float) -> bool:
+    if len(errors) <= _PATIENCE:
+        return False
+    before = errors[-1 - _PATIENCE]
+    return before - errors[-1] <= tol * before
+
+
+def _alternate(problem: LeastSquares, cores: Cores, error: float) -> Steps:
     """Solve for one core after the other; later, for all at once."""
     few = sum(core.numel() for core in cores) <= _MOST_PARAMETERS
     slow = False
@@ -86,7 +153,7 @@ def _join(problem: LeastSquares, cores: Cores, error: float) -> Steps:
         yield cores, error
 
 
-def follow_gradient(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+def _follow_gradient(problem: LeastSquares, cores: Cores, error: float) -> Steps:
     """L-BFGS; ten steps count as a sweep."""
     leaves = [core.detach().requires_grad_() for core in cores]
     optimizer = torch.optim.LBFGS(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import cast
+from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from tensus_tn.dag import Dag
-from tensus_tn.fitting.least_squares import Cores, LeastSquares, others, pseudo_inverse
+from tensus_tn.fitting.least_squares import (
+    Cores,
+    Descent,
+    LeastSquares,
+    Method,
+    others,
+    pseudo_inverse,
+)
 from tensus_tn.fitting.report import Report
-from tensus_tn.fitting.restarts import Method, Settings, check_data, fit
+from tensus_tn.fitting.restarts import Restarts, best_run, fill, random_starts
+from tensus_tn.fitting.values import check_values, to_norm_one
+from tensus_tn.network import query_plans
 from tensus_tn.network.index import check_rows
-from tensus_tn.network.plan import find_plan
-from tensus_tn.network.query_plans import fetch
+from tensus_tn.network.planner import find_plan
 from tensus_tn.network.structure import Choices, Rank, Structure, Ties
-from tensus_tn.network.tables import TablePlan
 from tensus_tn.network.tensor import DagTensor
 
 # Entries that a block of rows of the Jacobian, or a tensor of the evaluation, may have.
@@ -62,7 +68,7 @@ def complete(
         restarts: How many random starts to try, fewer if one is exact; the best is kept.
         tol: Stop when sweeps lower the error by less than this share of itself.
         max_sweeps: Stop after so many sweeps from a start.
-        seed: Of the random starts; the same seed gives the same result.
+        seed: The seed of the random starts; the same seed gives the same result.
         progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
 
     Returns:
@@ -81,8 +87,8 @@ def complete(
         >>> bool((tensor.to_dense() - dense).norm() < 1e-3 * dense.norm())
         True
     """
-    settings = Settings(method, restarts, tol, max_sweeps, seed, progress)
-    check_data("values", values)
+    descent, starts = Descent(method, tol, max_sweeps), Restarts(restarts, seed, progress)
+    check_values("values", values)
     tensor = DagTensor(
         dag,
         choices,
@@ -100,9 +106,13 @@ def complete(
         )
     if not len(rows):
         raise ValueError("at least one observed entry is needed, got none")
+    began, data = perf_counter(), to_norm_one(values.flatten())
     # A copy: an index that was made in inference mode can't be saved for a backward pass.
-    problem = partial(ObservedFit, rows.to(values.device, copy=True))
-    return tensor, fit(tensor, values.flatten(), problem, settings)
+    problem = ObservedFit(rows.to(values.device, copy=True), tensor.structure, data.values)
+    cores = random_starts(tensor, values.numel(), starts)
+    run, tried = best_run(problem, cores, descent, starts, data.rounding)
+    fill(tensor, run, data.norm, values.dtype)
+    return tensor, Report(tuple(run.errors), run.converged, perf_counter() - began, seed, tried)
 
 
 class ObservedFit(LeastSquares):
@@ -115,8 +125,7 @@ class ObservedFit(LeastSquares):
 
     def __init__(self, rows: Tensor, structure: Structure, data: Tensor) -> None:
         self.rows, self.data = rows, data
-        plan = fetch(structure, "entries", batch=len(rows), optimize="auto", limit=_BLOCK)
-        self.model = cast(TablePlan, plan)
+        self.model = query_plans.entries(structure, len(rows), "auto", _BLOCK)
         batch = len(structure.sizes)
         sizes = (*structure.sizes, len(rows))
         terms = [(*ranks, batch) for ranks in structure.core_ranks]

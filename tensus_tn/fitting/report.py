@@ -26,7 +26,7 @@ class Report:
 
     Example:
         >>> print(Report((0.5, 1e-9), converged=True, seconds=0.25, seed=0, restarts=2))
-        relative error 1.00e-09 after 1 sweeps (converged), best of 2 starts, seed 0, 0.25 s
+        relative error 1.00e-09 after 1 sweep (converged), best of 2 starts, seed 0, 0.25 s
     """
 
     errors: tuple[float, ...] = field(repr=False)
@@ -41,7 +41,7 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"relative error {self.error:.2e} after {len(self.errors) - 1} sweeps "
+            f"relative error {self.error:.2e} after {_sweeps(self.errors)} "
             f"({_outcome(self.converged)}), best of {self.restarts} starts, seed {self.seed}, "
             f"{self.seconds:.2f} s"
         )
@@ -59,7 +59,7 @@ class LikelihoodReport:
 
     Example:
         >>> print(LikelihoodReport((-3.0, -2.5), converged=True, seconds=0.25))
-        log-likelihood -2.5 a sample after 1 sweeps (converged), 0.25 s
+        log-likelihood -2.5 per sample after 1 sweep (converged), 0.25 s
     """
 
     log_likelihoods: tuple[float, ...] = field(repr=False)
@@ -72,10 +72,15 @@ class LikelihoodReport:
 
     def __str__(self) -> str:
         return (
-            f"log-likelihood {self.log_likelihood:.6g} a sample after "
-            f"{len(self.log_likelihoods) - 1} sweeps ({_outcome(self.converged)}), "
+            f"log-likelihood {self.log_likelihood:.6g} per sample after "
+            f"{_sweeps(self.log_likelihoods)} ({_outcome(self.converged)}), "
             f"{self.seconds:.2f} s"
         )
+
+
+def _sweeps(values: tuple[float, ...]) -> str:
+    """How many sweeps led from the first value to the last."""
+    return f"{len(values) - 1} sweep{'' if len(values) == 2 else 's'}"
 
 
 def _outcome(converged: bool) -> str:

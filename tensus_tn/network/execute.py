@@ -11,7 +11,6 @@ A plan is lowered once to a list of small functions, one a step. Two forms of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product as cartesian
 from string import ascii_letters
@@ -20,31 +19,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tensus_tn.network.semiring import Semiring
+from tensus_tn.network.typing import Indices
+
 if TYPE_CHECKING:
     from tensus_tn.network.plan import Plan, Step
 
 Operands = Sequence[Tensor]
 Program = Callable[[Operands], Tensor]
-Dims = tuple[int, ...]
 
 _SMALL = 4096  # elements of a product, below which einsum costs more to call than it saves
-
-
-@dataclass(frozen=True)
-class Semiring:
-    """How to multiply, how to add up, and whether a matrix product does both at once."""
-
-    name: str
-    multiply: Callable[[Tensor, Tensor], Tensor]
-    reduce: Callable[[Tensor, Dims], Tensor]
-    add: Callable[[Tensor, Tensor], Tensor]
-    one: float
-    has_matmul: bool = False
-
-
-SUM_PRODUCT = Semiring("sum-product", torch.mul, torch.sum, torch.add, 1.0, has_matmul=True)
-LOG_SUM_EXP = Semiring("log-sum-exp", torch.add, torch.logsumexp, torch.logaddexp, 0.0)
-MAX_PRODUCT = Semiring("max-product", torch.mul, torch.amax, torch.maximum, 1.0)
 
 
 def lower(plan: Plan, semiring: Semiring) -> Program:
@@ -82,7 +66,7 @@ def _slice_loop(plan: Plan, semiring: Semiring, run: Program) -> Program:
     return sliced_run
 
 
-def _take(x: Tensor, indices: Dims, sliced: Dims, values: Dims) -> Tensor:
+def _take(x: Tensor, indices: Indices, sliced: Indices, values: Indices) -> Tensor:
     """Fix the sliced indices of an operand, keeping a dimension of size 1 for each."""
     for index, value in zip(sliced, values, strict=True):
         if index in indices:
@@ -103,7 +87,9 @@ def _lower_step(step: Step, plan: Plan, semiring: Semiring) -> _Instruction:
     return compute, step.left, step.right
 
 
-def _lower_single(indices: Dims, output: Dims, semiring: Semiring) -> Callable[[Tensor], Tensor]:
+def _lower_single(
+    indices: Indices, output: Indices, semiring: Semiring
+) -> Callable[[Tensor], Tensor]:
     """Reduce the indices that are not in the output, then permute."""
     summed = tuple(d for d, i in enumerate(indices) if i not in output)
     kept = [i for i in indices if i in output]
@@ -115,13 +101,15 @@ def _lower_single(indices: Dims, output: Dims, semiring: Semiring) -> Callable[[
     return single
 
 
-def _is_matmul(left: Dims, right: Dims, output: Dims) -> bool:
+def _is_matmul(left: Indices, right: Indices, output: Indices) -> bool:
     """Whether `x @ y` of vectors or matrices, transposed or not, is all there is to do."""
     shared, summed = set(left) & set(right), (set(left) | set(right)) - set(output)
     return len(left) <= 2 and len(right) <= 2 and len(shared) == 1 and shared == summed
 
 
-def _lower_matmul(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
+def _lower_matmul(
+    left: Indices, right: Indices, output: Indices
+) -> Callable[[Tensor, Tensor], Tensor]:
     """`x @ y` with the transposes that bring the summed index to the middle."""
     if len(output) == 2 and output[0] in right:  # swap, so that the left index comes first
         swapped = _lower_matmul(right, left, output)
@@ -140,14 +128,16 @@ def _is_einsum(plan: Plan, step: Step) -> bool:
     return plan.size(step.union) > _SMALL and len(step.union) <= len(ascii_letters)
 
 
-def _lower_einsum(left: Dims, right: Dims, output: Dims) -> Callable[[Tensor, Tensor], Tensor]:
+def _lower_einsum(
+    left: Indices, right: Indices, output: Indices
+) -> Callable[[Tensor, Tensor], Tensor]:
     letter = dict(zip(dict.fromkeys(left + right), ascii_letters, strict=False))
     terms = ("".join(letter[i] for i in indices) for indices in (left, right, output))
     return partial(torch.einsum, "{},{}->{}".format(*terms))
 
 
 def _lower_broadcast(
-    left: Dims, right: Dims, output: Dims, semiring: Semiring
+    left: Indices, right: Indices, output: Indices, semiring: Semiring
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Bring both operands to the order (summed, output), multiply, and reduce the front."""
     summed = tuple(i for i in dict.fromkeys(left + right) if i not in output)
@@ -162,7 +152,7 @@ def _lower_broadcast(
     return broadcast
 
 
-def _aligner(indices: Dims, order: Dims) -> Callable[[Tensor], Tensor]:
+def _aligner(indices: Indices, order: Indices) -> Callable[[Tensor], Tensor]:
     """Permute to `order` and insert dimensions of size 1 for the indices that are missing."""
     permutation = tuple(indices.index(i) for i in order if i in indices)
     missing = [d for d, i in enumerate(order) if i not in indices]

@@ -1,8 +1,7 @@
 """What can be asked of a tensor network over a DAG: entries, sums, marginals, samples, maxima.
 
-`Queries` is what a `DagTensor`, and what `Queries.condition` leaves of
-it, have in common. A query selects operands and indices, takes its plan from the cache and runs it;
-how plans are found and run is the matter of `plan.py` and `execute.py`.
+`Queries` is what a `DagTensor`, and what is left of it under a condition, have in common. A query
+selects operands and indices, takes its plan from `query_plans.py` and runs it over a semiring.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, isinf, isnan, prod
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -18,14 +16,15 @@ from torch import Tensor
 from tensus_tn._arguments import check_size
 from tensus_tn._torch_modes import inspectable
 from tensus_tn.dag import Dag, Edge
-from tensus_tn.network.execute import LOG_SUM_EXP, SUM_PRODUCT, Semiring
+from tensus_tn.network import query_plans
 from tensus_tn.network.index import check_entry, check_rows, is_batch
-from tensus_tn.network.plan import Indices, Optimize, Plan
-from tensus_tn.network.query_plans import fetch, used_edges
+from tensus_tn.network.plan import Plan
 from tensus_tn.network.sampling import draw, draw_one_hot
+from tensus_tn.network.semiring import LOG_SUM_EXP, SUM_PRODUCT, Semiring
 from tensus_tn.network.structure import Structure
 from tensus_tn.network.tables import TablePlan
 from tensus_tn.network.top_k import TopK, best_first
+from tensus_tn.network.typing import Indices, Optimize
 
 Choice = int | str
 Index = Tensor | Sequence[int] | int
@@ -44,7 +43,7 @@ class Queries(ABC):
     memory_limit: int
 
     @abstractmethod
-    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
+    def _operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
         """One tensor for each edge, or its logarithm, with the indices of `structure.terms`.
 
         They are computed in `dtype`, that of the parameters when None.
@@ -109,14 +108,14 @@ class Queries(ABC):
         """
         self._need_distribution("log_prob")
         value = self._evaluate(index, LOG_SUM_EXP)
-        return value - self.log_total(tuple(range(len(self.structure.terms))))
+        return value - self._log_total(tuple(range(len(self.structure.terms))))
 
     def _evaluate(self, index: Index, semiring: Semiring) -> Tensor:
-        operands = self.operands(log=semiring is LOG_SUM_EXP)
+        operands = self._operands(log=semiring is LOG_SUM_EXP)
         if is_batch(index):
             index = torch.as_tensor(index, device=operands[0].device)
             rows = check_rows(index, self.structure.shape)
-            plan = cast(TablePlan, self._fetch("entries", batch=rows.shape[0]))
+            plan = query_plans.entries(self.structure, rows.shape[0], *self._planning())
             value = plan(operands, rows, semiring=semiring)
             value = value.reshape(index.shape[:-1])
         else:
@@ -124,7 +123,9 @@ class Queries(ABC):
                 self.structure.free, check_entry(index, self.structure.shape), strict=True
             ):
                 operands[e] = operands[e][choice]
-            value = cast(Plan, self._fetch("entry"))(*operands, semiring=semiring)
+            value = query_plans.entry(self.structure, *self._planning())(
+                *operands, semiring=semiring
+            )
         return self._check_nan(value)
 
     def sum(self) -> Tensor:
@@ -167,11 +168,11 @@ class Queries(ABC):
     def _marginal(self, kept: Indices, memory_limit: int | None) -> Tensor:
         if len(set(kept)) < len(kept):
             raise ValueError(f"an edge is named twice in {[self.dag.edges[e] for e in kept]}")
-        normalized, used = self.structure.normalized, used_edges(self.structure, kept)
+        normalized, used = self.structure.normalized, query_plans.used_edges(self.structure, kept)
         # A product of many fixed cores underflows, and a sum over many rank states overflows.
         states = self.structure.log_states_of(used)
         log = normalized and (bool(self.structure.fixed) or states > _MANY_STATES)
-        operands = self.operands(log=log)
+        operands = self._operands(log=log)
         limit = self._limit(memory_limit)
         size = prod([self.structure.choices[e] for e in kept])
         if size > limit:
@@ -183,12 +184,12 @@ class Queries(ABC):
             raise ValueError(f"torch has at most 64 dimensions, the result would have {len(kept)}")
         if normalized and not kept:
             if inspectable(operands[0]):
-                self.check_finite()
+                self._check_finite()
             return 0.0 * operands[0].sum() + 1.0
-        plan = cast(Plan, self._fetch("marginal", kept=kept, limit=limit))
+        plan = query_plans.marginal(self.structure, kept, self.optimize, limit)
         value = plan(*(operands[e] for e in used), semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
         if log:
-            value = (value - self.log_total(used)).exp()
+            value = (value - self._log_total(used)).exp()
         elif normalized:
             value = value * exp(-states)
         return self._check_nan(value)
@@ -206,13 +207,13 @@ class Queries(ABC):
         """
         normalized, free = self.structure.normalized, self.structure.free
         if normalized and not self.structure.fixed:
-            shares = [x / prod(x.shape[1:]) for x in self.operands()]
+            shares = [x / prod(x.shape[1:]) for x in self._operands()]
         else:
             grad_wanted = torch.is_grad_enabled()
             with torch.inference_mode(False), torch.enable_grad():
-                operands = self.operands(log=normalized)
+                operands = self._operands(log=normalized)
                 operands = [x if x.requires_grad else x.detach().requires_grad_() for x in operands]
-                plan = cast(Plan, self._fetch("all"))
+                plan = query_plans.total(self.structure, *self._planning())
                 total = plan(*operands, semiring=LOG_SUM_EXP if normalized else SUM_PRODUCT)
                 grads = torch.autograd.grad(total, operands, create_graph=grad_wanted)
             # For logarithms the derivative itself is the share, already divided by the sum.
@@ -229,7 +230,7 @@ class Queries(ABC):
         Args:
             samples: None for the exact value, which enumerates all entries; a number for an unbiased
                 estimate from that many samples, whose gradient is unbiased too.
-            generator: For the samples.
+            generator: The source of the samples.
 
         Raises:
             ValueError: If the exact value would enumerate more than `memory_limit`.
@@ -263,8 +264,8 @@ class Queries(ABC):
         """
         self._need_distribution("sample")
         check_size("num", num)
-        self.check_finite()
-        return draw(self.structure, self.operands(log=True), num, generator, self._limit())
+        self._check_finite()
+        return draw(self.structure, self._operands(log=True), num, generator, self._limit())
 
     def rsample(
         self, num: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
@@ -283,8 +284,8 @@ class Queries(ABC):
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
         check_size("num", num)
-        self.check_finite()
-        logs = self.operands(log=True)
+        self._check_finite()
+        logs = self._operands(log=True)
         draws = draw_one_hot(self.structure, logs, num, temperature, generator, self._limit())
         return {self.dag.edges[e]: one_hot for e, one_hot in draws.items()}
 
@@ -304,7 +305,19 @@ class Queries(ABC):
             >>> best.index.shape, best.exact
             (torch.Size([3, 10]), True)
         """
-        return best_first(self, k, budget)
+        check_size("k", k)
+        check_size("budget", budget)
+        self._check_finite()
+        with torch.no_grad():
+            cores = self._operands(log=self.structure.normalized, dtype=torch.float64)
+            log_total = 0.0
+            if self.structure.normalized:
+                log_total = float(self._log_total(tuple(range(len(cores)))))
+            limit = self.memory_limit // cores[0].element_size()
+            index, exact, gap = best_first(
+                self.structure, cores, k, budget, log_total, optimize=self.optimize, limit=limit
+            )
+        return TopK(index, self[index], exact, gap)
 
     def plan(self, query: str, *, batch: int = 1, edges: Iterable[Edge] = ()) -> Plan | TablePlan:
         """The compiled plan of a query, to look at or to call.
@@ -328,29 +341,27 @@ class Queries(ABC):
         """
         kept = tuple(self._edge_number(edge) for edge in edges)
         if query == "entries":
-            return self._fetch("entry" if batch == 1 else "entries", batch=batch)
+            if batch == 1:
+                return query_plans.entry(self.structure, *self._planning())
+            return query_plans.entries(self.structure, batch, *self._planning())
         if query in ("sum", "marginal"):
-            return self._fetch("marginal", kept=kept)
+            return query_plans.marginal(self.structure, kept, *self._planning())
         if query == "dense":
-            return self._fetch("marginal", kept=self.structure.free)
+            return query_plans.marginal(self.structure, self.structure.free, *self._planning())
         raise ValueError(f"query must be 'entries', 'sum', 'marginal' or 'dense', got {query!r}")
 
-    def _fetch(
-        self, kind: str, *, batch: int = 0, kept: Indices = (), limit: int | None = None
-    ) -> Plan | TablePlan:
-        limit = self._limit() if limit is None else limit
-        return fetch(
-            self.structure, kind, batch=batch, kept=kept, optimize=self.optimize, limit=limit
-        )
+    def _planning(self) -> tuple[Optimize, int]:
+        """How plans are found, and the most entries that a tensor of theirs may have."""
+        return self.optimize, self._limit()
 
-    def log_total(self, used: Indices) -> Tensor | float:
+    def _log_total(self, used: Indices) -> Tensor | float:
         """The log of the sum over the ranks of `used` of the fixed cores alone."""
         structure = self.structure
         if not structure.fixed:
             return structure.log_states_of(used)
         fixed = tuple(sorted(structure.fixed))
-        logs = self.operands(log=True)
-        plan = cast(Plan, self._fetch("marginal"))
+        logs = self._operands(log=True)
+        plan = query_plans.marginal(structure, (), *self._planning())
         rest = structure.log_states_of(used) - structure.log_states_of(fixed)
         total = plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
         if inspectable(total) and isinf(total.item()):
@@ -385,13 +396,11 @@ class Queries(ABC):
         if not self.structure.normalized:
             raise ValueError(f"{query} needs a distribution: parametrization='softmax', not 'free'")
 
-    def check_finite(self) -> None:
+    def _check_finite(self) -> None:
         """Raise a ValueError that names the first edge with NaN, or an impossible condition."""
-        for edge, core in zip(self.dag.edges, self.operands(), strict=True):
-            if bool(core.isnan().any()):
-                raise ValueError(f"the parameters of edge {edge!r} contain NaN or infinity")
+        check_not_nan(dict(zip(self.dag.edges, self._operands(), strict=True)))
         if self.structure.normalized and self.structure.fixed:
-            self.log_total(tuple(self.structure.fixed))
+            self._log_total(tuple(self.structure.fixed))
 
     def _check_nan(self, value: Tensor) -> Tensor:
         """Pass a result on, unless it is NaN because a parameter is."""
@@ -399,5 +408,12 @@ class Queries(ABC):
             return value
         # The sum of many is NaN if one is, and much cheaper than to look at each.
         if isnan((value.sum() if value.ndim else value).item()):
-            self.check_finite()
+            self._check_finite()
         return value
+
+
+def check_not_nan(cores: Mapping[Edge, Tensor]) -> None:
+    """Raise a ValueError that names the first edge whose core has NaN."""
+    for edge, core in cores.items():
+        if bool(core.isnan().any()):
+            raise ValueError(f"the parameters of edge {edge!r} contain NaN or infinity")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tensus_tn.network.execute import LOG_SUM_EXP
-from tensus_tn.network.plan import find_plan, min_fill_order
+from tensus_tn.network.elimination import min_fill_order
+from tensus_tn.network.planner import find_plan
+from tensus_tn.network.semiring import LOG_SUM_EXP
 from tensus_tn.network.structure import Structure
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge, Node
-from tensus_tn.network.plan import Indices
+from tensus_tn.network.typing import Indices
 
 Ties = Literal["node", "global"]
 Choices = int | Sequence[str] | Mapping[Edge, "int | Sequence[str]"]

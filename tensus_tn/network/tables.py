@@ -16,8 +16,10 @@ from math import prod
 import torch
 from torch import Tensor
 
-from tensus_tn.network.execute import SUM_PRODUCT, Semiring
-from tensus_tn.network.plan import Indices, Optimize, Plan, find_plan
+from tensus_tn.network.plan import Plan
+from tensus_tn.network.planner import find_plan
+from tensus_tn.network.semiring import SUM_PRODUCT, Semiring
+from tensus_tn.network.typing import Indices, Optimize
 
 # Costs in units of one multiply-add in a batched product, forward and backward together; measured on
 # the CPU: a looked-up value costs about four of them, a value of a table about eight.

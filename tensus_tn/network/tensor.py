@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
 from math import exp
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from tensus_tn._arguments import check_size
-from tensus_tn.dag import Dag, Edge
-from tensus_tn.network import resize
-from tensus_tn.network.plan import Optimize
+from tensus_tn.dag import Dag, Edge, Node
+from tensus_tn.network import interchange, resize
+from tensus_tn.network.conditional import Conditional
 from tensus_tn.network.queries import Choice, Index, Queries
-from tensus_tn.network.structure import (
-    Choices,
-    Rank,
-    Structure,
-    Ties,
-    edge_choices,
-    make_structure,
-)
+from tensus_tn.network.structure import Choices, Rank, Ties, edge_choices, make_structure
+from tensus_tn.network.typing import Optimize
 
 Parametrization = Literal["softmax", "free"]
 
@@ -51,12 +44,12 @@ class DagTensor(nn.Module, Queries):
         ties: `"node"`, a rank index for each inner node, or `"global"`, one for all of them.
         init_scale: The standard deviation of the logits (`softmax`) or, about, of the entries
             (`free`).
-        dtype: Of the parameters, a floating-point type; torch's default when None.
-        device: Of the parameters.
-        generator: For the initial values.
+        dtype: The floating-point type of the parameters; torch's default when None.
+        device: Where the parameters are.
+        generator: The source of the initial values.
         optimize: How to find contraction paths; passed to opt_einsum, so also a cotengra optimizer.
-        memory_limit: Bytes that one tensor of a query may take. Larger batches are cut into pieces,
-            larger contractions sliced; what does not fit even so is refused with its size.
+        memory_limit: Bytes that one tensor of a query may take. Larger batches are cut into pieces and
+            larger contractions sliced; a query that needs more all the same is refused, with its size.
 
     Example:
         >>> t = DagTensor(Dag([(0, 1), (1, 2), (0, 2)]), choices=["AP", "PA", "I"], rank=2)
@@ -144,27 +137,17 @@ class DagTensor(nn.Module, Queries):
     def from_tt(cls, cores: Sequence[Any]) -> DagTensor:
         """A network over a path from tensor-train cores `(r, n, r')` as TensorLy has them.
 
-        They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
+        They may be tensors or numpy arrays. The network takes the widest of their dtypes.
 
         Example:
             >>> t = DagTensor.from_tt([torch.ones(1, 4, 2), torch.ones(2, 5, 1)])
             >>> t[3, 4].item()
             2.0
         """
-        cores = _as_tensors(cores)
-        shapes = [tuple(core.shape) for core in cores]
-        if not shapes or any(len(shape) != 3 for shape in shapes):
-            raise ValueError(
-                f"expected one or more cores (r, n, r') of a tensor train, got {shapes}"
-            )
-        ends = [1, *(shape[-1] for shape in shapes)]
-        for k, shape in enumerate(shapes):
-            if shape[0] != ends[k] or (k == len(shapes) - 1 and ends[-1] != 1):
-                raise ValueError(f"core {k} does not fit a tensor train (r, n, r'): {shapes}")
-        ranks = dict(enumerate(ends[1:-1], 1))
-        settings = {"dtype": cores[0].dtype, "device": cores[0].device}
-        tensor = cls.tensor_train([n for _, n, _ in shapes], cast(Rank, ranks or 1), **settings)
-        return tensor._filled([core.movedim(1, 0) for core in cores])
+        given = interchange.read_tt(cores)
+        ranks: dict[Node, int] = dict(enumerate(given.ranks, 1))
+        settings = {"dtype": given.cores[0].dtype, "device": given.cores[0].device}
+        return cls.tensor_train(given.shape, ranks or 1, **settings)._filled(given.cores)
 
     def to_tt(self) -> list[Tensor]:
         """The cores `(r, n, r')` of a tensor train as TensorLy has them; for a path only.
@@ -173,39 +156,21 @@ class DagTensor(nn.Module, Queries):
             >>> [tuple(core.shape) for core in DagTensor.tensor_train((4, 5, 6), rank=3).to_tt()]
             [(1, 4, 3), (3, 5, 3), (3, 6, 1)]
         """
-        path = tuple(zip(self.dag.nodes, self.dag.nodes[1:], strict=False))
-        if self.dag.edges != path or self.ties != "node":
-            raise ValueError(
-                f"only a path whose nodes have their own ranks is a tensor train: {self}"
-            )
-        # The factor 1 / Z is spread over the cores: in one of them it might underflow.
-        share = exp(-self.structure.log_states / self.ndim) if self.structure.normalized else 1.0
-        return [share * core.movedim(0, 1) for core in self.cores().values()]
+        return interchange.write_tt(self.structure, self.cores().values())
 
     @classmethod
     def from_cp(cls, weights: Any | None, factors: Sequence[Any]) -> DagTensor:
         """A network from CP weights `(d,)` and factors `(n, d)` as TensorLy has them.
 
-        They may be tensors or arrays, as of numpy; the widest of their dtypes is that of the network.
+        They may be tensors or numpy arrays. The network takes the widest of their dtypes.
 
         Example:
             >>> DagTensor.from_cp(None, [torch.ones(4, 3), torch.ones(5, 3)])[0, 0].item()
             3.0
         """
-        factors = _as_tensors(factors)
-        shapes = [tuple(factor.shape) for factor in factors]
-        if len(shapes) < 2 or any(len(s) != 2 or s[1] != shapes[0][1] for s in shapes):
-            raise ValueError(f"expected two or more factors (n, d) with one d, got {shapes}")
-        first, *rest = factors
-        if weights is not None:
-            weights = torch.as_tensor(weights, device=first.device)
-            if weights.shape != first.shape[1:]:
-                raise ValueError(
-                    f"expected weights {tuple(first.shape[1:])}, got {tuple(weights.shape)}"
-                )
-            first = first * weights  # in the wider of their dtypes
-        settings = {"dtype": first.dtype, "device": first.device}
-        return cls.cp([s[0] for s in shapes], shapes[0][1], **settings)._filled([first, *rest])
+        given = interchange.read_cp(weights, factors)
+        settings = {"dtype": given.cores[0].dtype, "device": given.cores[0].device}
+        return cls.cp(given.shape, given.ranks[0], **settings)._filled(given.cores)
 
     def to_cp(self) -> tuple[Tensor, list[Tensor]]:
         """The weights `(d,)` and factors `(n, d)` of a CP decomposition as TensorLy has them.
@@ -218,12 +183,7 @@ class DagTensor(nn.Module, Queries):
             >>> weights.shape, [tuple(factor.shape) for factor in factors]
             (torch.Size([3]), [(4, 3), (5, 3)])
         """
-        if len(self.structure.ranks) > 1 and set(self.structure.ranks) != {1}:
-            raise ValueError(f"only a network with one rank index, or of rank 1, is CP: {self}")
-        rank = max(self.structure.ranks, default=1)
-        factors = [core.flatten(1).expand(-1, rank) for core in self.cores().values()]
-        weight = 1 / rank if self.structure.normalized else 1.0
-        return factors[0].new_full((rank,), weight), factors
+        return interchange.write_cp(self.structure, self.cores().values())
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial values.
@@ -277,7 +237,7 @@ class DagTensor(nn.Module, Queries):
             cores = [torch.softmax(logits, dim=0) for logits in cores]
         return dict(zip(self.dag.edges, cores, strict=True))
 
-    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
+    def _operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
         """One tensor for each edge, with the indices of `structure.terms`."""
         operands: list[Tensor] = list(self._parameters.values())  # type: ignore[arg-type]
         if self.structure.normalized:
@@ -307,12 +267,12 @@ class DagTensor(nn.Module, Queries):
     ) -> DagTensor:
         """The same function with higher ranks: every rank state becomes several copies of itself.
 
-        Training can so start small. With softmax cores a new rank is a multiple of the old one.
+        So training can start small. With softmax cores a new rank is a multiple of the old one.
 
         Args:
             rank: The new rank of the inner nodes: a number or a mapping.
             noise: The standard deviation of noise on the new parameters, so that copies can part.
-            generator: For the noise.
+            generator: The source of the noise.
 
         Example:
             >>> t = DagTensor(Dag.complete(2), choices=3, rank=2)
@@ -373,45 +333,3 @@ class DagTensor(nn.Module, Queries):
             f"{self.dag}, choices={show_choices}, rank={show_ranks}, "
             f"parametrization={self.parametrization!r}, ties={self.ties!r}"
         )
-
-
-def _as_tensors(arrays: Iterable[Any]) -> list[Tensor]:
-    """Tensors and arrays as tensors of one dtype, the widest of theirs."""
-    tensors = [torch.as_tensor(array) for array in arrays]
-    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.bool)
-    return [tensor.to(dtype) for tensor in tensors]
-
-
-class Conditional(Queries):
-    """A `DagTensor` with the choices of some edges fixed; it answers the same queries.
-
-    It holds the tensor itself, not its values: when the parameters change, so does the conditional.
-    """
-
-    def __init__(self, tensor: DagTensor, fixed: dict[int, int]) -> None:
-        self.tensor, self.fixed = tensor, fixed
-        self.structure: Structure = tensor.structure.fix(frozenset(fixed))
-        self.choice_names = tensor.choice_names
-        self.optimize, self.memory_limit = tensor.optimize, tensor.memory_limit
-        if not self.structure.free:
-            raise ValueError("a condition must leave at least one edge free")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the cores."""
-        return self.tensor.dtype
-
-    def operands(self, *, log: bool = False, dtype: torch.dtype | None = None) -> list[Tensor]:
-        """One tensor for each edge, with the indices of `structure.terms`."""
-        operands = self.tensor.operands(log=log, dtype=dtype)
-        for e, choice in self.fixed.items():
-            operands[e] = operands[e][choice]
-        return operands
-
-    def condition(self, choices: Mapping[Edge, Choice]) -> Conditional:
-        """Fix the choices of some more edges."""
-        return Conditional(self.tensor, self.fixed | self._fixed_choices(choices))
-
-    def __repr__(self) -> str:
-        fixed = {self.dag.edges[e]: choice for e, choice in self.fixed.items()}
-        return f"{self.tensor!r}.condition({fixed})"

@@ -15,19 +15,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, log, prod
-from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tensus_tn._arguments import check_size
-from tensus_tn.network.execute import LOG_SUM_EXP, SUM_PRODUCT
-from tensus_tn.network.query_plans import fetch
-from tensus_tn.network.tables import TablePlan
-
-if TYPE_CHECKING:
-    from tensus_tn.network.queries import Queries
+from tensus_tn.network import query_plans
+from tensus_tn.network.semiring import LOG_SUM_EXP, SUM_PRODUCT
+from tensus_tn.network.structure import Structure
+from tensus_tn.network.typing import Optimize
 
 _BEAM = 64  # prefixes kept at each depth for the first guess
 _BATCH = 1024  # prefixes expanded at once
@@ -53,12 +49,32 @@ class TopK:
     gap: float
 
 
-def best_first(tensor: Queries, k: int, budget: int) -> TopK:
-    """Search for the `k` largest entries of `tensor`, bounding at most `budget` prefixes."""
-    check_size("k", k)
-    check_size("budget", budget)
-    bounds = _Bounds(tensor)
-    found = _Found(min(k, prod(tensor.shape)), log=bounds.log)  # numel() would overflow
+def best_first(
+    structure: Structure,
+    cores: list[Tensor],
+    k: int,
+    budget: int,
+    log_total: float,
+    *,
+    optimize: Optimize,
+    limit: int,
+) -> tuple[Tensor, bool, float]:
+    """Find the `k` largest entries, bounding at most `budget` prefixes.
+
+    Args:
+        structure: The network.
+        cores: Its operands in float64; their logarithms if the network is normalised.
+        k: How many entries.
+        budget: How many prefixes may be bounded.
+        log_total: The logarithm of what the entries are divided by.
+        optimize: How to find contraction paths.
+        limit: The most entries that one tensor may have.
+
+    Returns:
+        `index`, `exact` and `gap` of `TopK`.
+    """
+    bounds = _Bounds(structure, cores, log_total, optimize, limit)
+    found = _Found(min(k, prod(structure.shape)), log=bounds.log)
     _dive(bounds, found)
     bounds.count = 0  # the budget is for the proof
     heap: list[tuple[float, Prefix]] = [(-inf, ())]
@@ -74,12 +90,11 @@ def best_first(tensor: Queries, k: int, budget: int) -> TopK:
                 else:
                     heapq.heappush(heap, (-value, child))
     exact = not (heap and found.wants(-heap[0][0], heap[0][1]))
-    index = torch.tensor(found.entries(), device=bounds.device)
     gap = 0.0
     if not exact:
         ends = torch.tensor([found.threshold, -heap[0][0]], dtype=torch.float64)
         gap = max(float(bounds.scaled(ends).diff()), 0.0)
-    return TopK(index, tensor[index], exact, gap)
+    return torch.tensor(found.entries(), device=bounds.device), exact, gap
 
 
 def _dive(bounds: _Bounds, found: _Found) -> None:
@@ -108,22 +123,25 @@ class _Bounds:
     differ should not become ties.
     """
 
-    def __init__(self, tensor: Queries) -> None:
-        self.structure, self.optimize = tensor.structure, tensor.optimize
-        self.limit = tensor.memory_limit // 8
-        self.depth, self.shape = tensor.ndim, tensor.shape
-        self.log = self.structure.normalized
-        tensor.check_finite()
-        with torch.no_grad():
-            cores = tensor.operands(log=self.log, dtype=torch.float64)
-            if self.log:
-                largest = [float(x.max()) for x in cores]
-                cores = [x - peak for x, peak in zip(cores, largest, strict=True)]
-                self.log_scale = sum(largest) - float(tensor.log_total(tuple(range(len(cores)))))
-            else:
-                largest = [float(x.abs().max()) or 1.0 for x in cores]
-                cores = [x / peak for x, peak in zip(cores, largest, strict=True)]
-                self.log_scale = sum(map(log, largest))
+    def __init__(
+        self,
+        structure: Structure,
+        cores: list[Tensor],
+        log_total: float,
+        optimize: Optimize,
+        limit: int,
+    ) -> None:
+        self.structure, self.optimize, self.limit = structure, optimize, limit
+        self.depth, self.shape = len(structure.shape), structure.shape
+        self.log = structure.normalized
+        if self.log:
+            largest = [float(x.max()) for x in cores]
+            cores = [x - peak for x, peak in zip(cores, largest, strict=True)]
+            self.log_scale = sum(largest) - log_total
+        else:
+            largest = [float(x.abs().max()) or 1.0 for x in cores]
+            cores = [x / peak for x, peak in zip(cores, largest, strict=True)]
+            self.log_scale = sum(map(log, largest)) - log_total
         self.device = cores[0].device
         # Cores with a sign are bounded by their absolute values.
         self.signed = not self.log and any(bool((x < 0).any()) for x in cores)
@@ -156,8 +174,8 @@ class _Bounds:
         ranks = self.structure.core_ranks
         tied = tuple(e for e in range(len(cores)) if ranks[e] or e == closed[-1])
         column = {e: number for number, e in enumerate(closed)}
-        settings = {"batch": len(prefixes), "optimize": self.optimize, "limit": self.limit}
-        plan = cast(TablePlan, fetch(self.structure.fix(rest), "entries", kept=tied, **settings))
+        open_structure = self.structure.fix(rest)
+        plan = query_plans.entries(open_structure, len(prefixes), self.optimize, self.limit, tied)
         semiring = LOG_SUM_EXP if self.log else SUM_PRODUCT
         looked_up = prefixes[:, [column[e] for e in tied if e in column]]
         value = plan([operands[e] for e in tied], looked_up, semiring=semiring)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensus_tn.dag import Dag, Edge, Node
-from tensus_tn.network.plan import min_fill_order
+from tensus_tn.network.elimination import min_fill_order
 from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.schema import IDENTITY
 from tensus_tn.propagation.relation_graph import RelationGraph

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tensus_tn import Dag, DagTensor, Report, decompose
 from tensus_tn.fitting.dense import DenseFit, tt_svd
-from tensus_tn.fitting.least_squares import equalize
+from tests.network.networks import operands
 
 DIAMOND = Dag([(0, 1), (0, 2), (1, 3), (2, 3)])
 
@@ -130,7 +130,7 @@ def test_plans_of_the_environment_against_the_jacobian(ties):
     tensor = free(Dag.complete(3), {e: 2 + k % 3 for k, e in enumerate(Dag.complete(3).edges)}, 2)
     tensor = free(Dag.complete(3), 3, 2, ties=ties) if ties == "global" else tensor
     data = torch.randn(tensor.shape, generator=generator(1), dtype=torch.float64)
-    cores = [core.detach() for core in tensor.operands()]
+    cores = [core.detach() for core in operands(tensor)]
     problem = DenseFit(tensor.structure, data)
     jacobians = torch.autograd.functional.jacobian(
         lambda *x: problem.residual(list(x)).flatten(), tuple(cores)
@@ -144,15 +144,6 @@ def test_plans_of_the_environment_against_the_jacobian(ties):
     for e, block in enumerate(blocks):
         best = torch.linalg.lstsq(block, data.flatten()).solution
         torch.testing.assert_close(block @ problem.solve(cores, e).flatten(), block @ best)
-
-
-def test_equalize_keeps_the_tensor():
-    tensor = free(Dag.complete(3), 3, 2)
-    cores = [core.detach() * 10.0**k for k, core in enumerate(tensor.operands())]
-    equal = equalize(cores)
-    torch.testing.assert_close(tensor.plan("dense")(*equal), tensor.plan("dense")(*cores))
-    norms = torch.stack([core.norm() for core in equal])
-    torch.testing.assert_close(norms, norms.mean().expand_as(norms))
 
 
 def test_report():

@@ -9,6 +9,7 @@ import torch
 
 from tensus_tn import Dag, DagTensor, LikelihoodReport, fit_em
 from tensus_tn.fitting.em import expected_counts
+from tests.network.networks import operands
 
 
 def generator(seed: int) -> torch.Generator:
@@ -55,7 +56,7 @@ def test_counts_are_posteriors_summed_over_the_samples():
     rows = tensor.sample(20, generator=generator(5))
     shares = torch.rand(20, generator=generator(6), dtype=torch.float64)
     counts, value = expected_counts(tensor, rows, shares)
-    cores, ranks = [c.detach() for c in tensor.operands()], tensor.structure.core_ranks
+    cores, ranks = [c.detach() for c in operands(tensor)], tensor.structure.core_ranks
     expected = [torch.zeros_like(core) for core in cores]
     total = 0.0
     for row, share in zip(rows.tolist(), shares, strict=True):

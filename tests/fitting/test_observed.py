@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tensus_tn import Dag, DagTensor, complete
 from tensus_tn.fitting.observed import ObservedFit
+from tests.network.networks import operands
 
 
 def generator(seed: int) -> torch.Generator:
@@ -72,7 +73,7 @@ def test_the_problem_against_its_jacobian(ties, monkeypatch):
     tensor = DagTensor(
         Dag.complete(3), 3, 2, parametrization="free", ties=ties, dtype=torch.float64
     )
-    cores = [core.detach() for core in tensor.operands()]
+    cores = [core.detach() for core in operands(tensor)]
     problem = ObservedFit(seen.nonzero(), tensor.structure, dense[seen])
     torch.testing.assert_close(
         problem.residual(cores), tensor[seen.nonzero()].detach() - dense[seen]

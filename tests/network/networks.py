@@ -68,5 +68,39 @@ def brute_force(tensor: DagTensor) -> torch.Tensor:
     return total / normalizer
 
 
+def operands(tensor: DagTensor, *, log: bool = False) -> list[torch.Tensor]:
+    """The cores without the ends that have no rank, or their logarithms, detached."""
+    cores = [core.detach() for core in tensor.cores().values()]
+    shapes = tensor.structure.operand_shapes
+    cores = [core.reshape(shape) for core, shape in zip(cores, shapes, strict=True)]
+    return [core.log() for core in cores] if log else cores
+
+
 def random_index(shape, num: int) -> torch.Tensor:
     return torch.stack([torch.randint(size, (num,)) for size in shape], dim=1)
+
+
+def random_contraction(rng):
+    """Operands with any number of shared indices: hyperedges, scalars, repeated operands."""
+    sizes = tuple(rng.randint(1, 4) for _ in range(rng.randint(1, 6)))
+    indices = range(len(sizes))
+    inputs = [
+        tuple(rng.sample(indices, rng.randint(0, len(sizes)))) for _ in range(rng.randint(1, 6))
+    ]
+    used = sorted({i for term in inputs for i in term})
+    output = tuple(rng.sample(used, rng.randint(0, len(used))))
+    operands = [torch.rand([sizes[i] for i in term], dtype=torch.float64) for term in inputs]
+    return inputs, output, sizes, operands
+
+
+def einsum(inputs, output, operands):
+    terms = ["".join(chr(97 + i) for i in term) for term in (*inputs, output)]
+    return torch.einsum(f"{','.join(terms[:-1])}->{terms[-1]}", *operands)
+
+
+def complete_contraction(last, size):
+    dag = Dag.complete(last)
+    number = {node: k for k, node in enumerate(dag.inner)}
+    return [tuple(number[v] for v in edge if v in number) for edge in dag.edges], [size] * len(
+        number
+    )

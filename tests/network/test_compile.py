@@ -1,10 +1,9 @@
-"""Queries inside torch.compile and torch.func, and the cache of plans."""
+"""Queries inside torch.compile and torch.func."""
 
 import pytest
 import torch
 
 from tensus_tn import Dag, DagTensor, set_plan_cache_size
-from tensus_tn.network import query_plans
 from tests.network.networks import random_index
 
 QUERIES = {
@@ -130,30 +129,3 @@ def test_vmap_over_the_index_is_refused(shape):
     t = make("softmax")
     with pytest.raises(ValueError, match="pass it whole, not by vmap"):
         torch.func.vmap(t.log_prob)(torch.zeros(shape, dtype=torch.long))
-
-
-def test_plans_are_made_once_and_the_cache_is_bounded():
-    set_plan_cache_size(2)
-    try:
-        t, twin = make("free"), make("free")
-        plan = t.plan("sum")
-        assert twin.plan("sum") is plan  # the same structure, another tensor
-        assert t.plan("dense") is t.plan("dense")
-        t.plan("entries", batch=100)
-        assert t.plan("sum") is not plan  # the third plan drove it out
-        assert query_plans._cached.cache_info().currsize == 2
-        set_plan_cache_size(0)
-        assert t.plan("sum") is not t.plan("sum")
-    finally:
-        set_plan_cache_size(1024)
-
-
-def test_batches_of_about_one_size_share_a_plan():
-    t = make("softmax")
-    assert t.plan("entries", batch=500) is t.plan("entries", batch=400)
-    assert t.plan("entries", batch=500) is not t.plan("entries", batch=4000)
-
-
-def test_bad_cache_size():
-    with pytest.raises(ValueError, match="non-negative integer"):
-        set_plan_cache_size(-1)

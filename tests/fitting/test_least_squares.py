@@ -1,0 +1,41 @@
+"""Ways down a sum of squares."""
+
+import pytest
+import torch
+
+from tensus_tn import Dag, DagTensor
+from tensus_tn.fitting.least_squares import Descent, equalize, others, pseudo_inverse
+from tests.network.networks import operands
+
+
+def test_equalize_keeps_the_tensor():
+    tensor = DagTensor(Dag.complete(3), 3, 2, parametrization="free", dtype=torch.float64)
+    cores = [core.detach() * 10.0**k for k, core in enumerate(operands(tensor))]
+    equal = equalize(cores)
+    torch.testing.assert_close(tensor.plan("dense")(*equal), tensor.plan("dense")(*cores))
+    norms = torch.stack([core.norm() for core in equal])
+    torch.testing.assert_close(norms, norms.mean().expand_as(norms))
+
+
+def test_what_the_data_do_not_determine_is_zero():
+    gram = torch.diag(torch.tensor([4.0, 0.0], dtype=torch.float64))
+    torch.testing.assert_close(pseudo_inverse(gram), torch.diag(torch.tensor([0.25, 0.0])).double())
+
+
+def test_others_of_one_are_the_neutral_element():
+    assert others("abc", 1, None) == ["a", "c"]
+    assert others("a", 0, "one") == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "newton"}, "method must be"),
+        ({"max_sweeps": 0}, "max_sweeps must be"),
+        ({"tol": -1.0}, "tol must be"),
+        ({"tol": float("nan")}, "tol must be"),
+    ],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        Descent(**({"method": "als", "tol": 1e-6, "max_sweeps": 5} | change))

@@ -1,0 +1,37 @@
+"""Numbers to fit: scaled without overflow, and refused by name."""
+
+import pytest
+import torch
+
+from tensus_tn.fitting.values import check_values, to_norm_one
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_scaling_does_not_leave_the_range(scale):
+    x = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    scaled = to_norm_one(x * scale)
+    torch.testing.assert_close(scaled.values, x / 5)
+    assert scaled.norm == pytest.approx(5 * scale)
+
+
+def test_zeros_and_rounding():
+    scaled = to_norm_one(torch.zeros(3, dtype=torch.float32))
+    assert scaled.norm == 1
+    assert not scaled.values.any()
+    assert scaled.values.dtype == torch.float64
+    assert scaled.rounding == pytest.approx(4 * 2**-23)
+    assert to_norm_one(torch.zeros(3).double()).rounding == 1e-10
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        (torch.ones(2).long(), TypeError, "x must be a floating-point tensor, got a tensor of"),
+        ([1.0], TypeError, "x must be a floating-point tensor, got list"),
+        (torch.ones(2, 2).to_sparse(), TypeError, "dense tensor, got torch.sparse_coo"),
+        (torch.tensor([1.0, float("nan")]), ValueError, r"finite, got nan at \[1\]"),
+    ],
+)
+def test_what_is_refused(values, error, message):
+    with pytest.raises(error, match=message):
+        check_values("x", values)
