@@ -2,13 +2,14 @@
 #   make demo   set up, build, and run the example
 #   make test   set up, build, and run all tests
 # The environment lives in .venv and is made once; it is renewed when pyproject.toml changes,
-# the extension is rebuilt when a file of csrc/ changes.
+# the extension is rebuilt when a file of csrc/ changes. Another torch: make test TORCH=2.15
 
 PYTHON ?= python3
+TORCH  ?= 2.13
 VENV   := .venv
 BIN    := $(VENV)/bin
-ENV    := $(VENV)/.env-ready
-BUILD  := $(VENV)/.build-ready
+ENV    := $(VENV)/.env-ready-$(TORCH)
+BUILD  := $(VENV)/.build-ready-$(TORCH)
 SOURCE := setup.py $(shell find csrc -type f)
 
 .PHONY: help demo test lint check docs bench dist cuda-check clean
@@ -42,12 +43,14 @@ bench: $(BUILD)  ## install the peers and print the benchmark tables
 	$(BIN)/python -m benchmarks.tensor
 	$(BIN)/python -m benchmarks.propagate
 
-# The wheel is built from the sdist, so both are tried.
+# The wheel is built from the sdist, so both are tried. auditwheel checks that it runs on other Linux systems, and tags it.
 dist: $(BUILD)  ## build sdist and wheel into dist, and try the wheel in an empty environment
-	rm -rf dist build/empty
-	$(BIN)/python -m build --no-isolation
+	rm -rf dist build/empty build/wheel
+	$(BIN)/python -m build --no-isolation --sdist
+	TENSUS_RELEASE=1 $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel dist/tensus_tn-*.tar.gz
+	PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --exclude "libtorch*.so" --wheel-dir dist build/wheel/tensus_tn-*-cp310-abi3-linux_*.whl
 	$(PYTHON) -m venv build/empty
-	build/empty/bin/pip install --quiet dist/tensus_tn-*-cp310-abi3-*.whl
+	build/empty/bin/pip install --quiet "torch==$(TORCH).*" dist/tensus_tn-*-cp310-abi3-manylinux*.whl
 	cd build/empty && bin/python ../../tests/smoke.py
 
 cuda-check:  ## compile the CUDA kernels for every architecture; registers and occupancy (needs nvcc)
@@ -58,8 +61,8 @@ $(ENV): pyproject.toml
 	@echo "== Setting up $(VENV): PyTorch and the development tools, once (a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel ninja numpy
-	@$(BIN)/pip install --progress-bar on "torch>=2.13,<2.14" | grep -E '^(Collecting|Successfully)' || true
-	@touch $@
+	@$(BIN)/pip install --progress-bar on "torch==$(TORCH).*" | grep -E '^(Collecting|Successfully)' || true
+	@rm -f $(VENV)/.env-ready-* && touch $@
 
 # No build isolation: the extension is built against the torch that was just installed.
 $(BUILD): $(ENV) $(SOURCE)

@@ -6,10 +6,8 @@ torch or a failed compilation is reported and the install goes on. ``TENSUS_EXTE
 failure fatal (CI wants that), ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler.
 
 Where nvcc is found, the CUDA kernels are compiled and linked in; no CUDA build of torch is needed.
-``TENSUS_CUDA=0`` leaves them out, ``TENSUS_CUDA=1`` makes a failure fatal. ``TORCH_CUDA_ARCH_LIST``
-says for which GPUs; by default a wheel is made for all of them, an editable install for the oldest
-one with PTX, from which the driver of a newer one compiles at the first use: that takes a
-developer's build a sixth of the time.
+``TENSUS_CUDA=0`` leaves them out, ``TENSUS_CUDA=1`` makes a failure fatal. They are compiled for the
+GPUs that are there; ``TORCH_CUDA_ARCH_LIST`` names others, ``TENSUS_RELEASE=1`` means all of them.
 
 Everything is one ninja graph: a list of ``(rule, source, object, flags)`` and one link.
 """
@@ -33,11 +31,11 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "csrc/cuda"))
 import nvcc  # noqa: E402
 
-TORCH_TARGET = "0x020d000000000000"  # the oldest torch whose stable ABI we use: 2.13
+TORCH_TARGET = "0x020b000000000000"  # the oldest torch whose stable ABI we use: 2.11
 PYTHON_TARGET = "0x030A0000"  # the oldest CPython whose limited API we use: 3.10
 MODE = os.environ.get("TENSUS_EXTENSION", "")
 CUDA_MODE = os.environ.get("TENSUS_CUDA", "")
-DEVELOPER_ARCHITECTURE = "7.5+PTX"
+RELEASE = os.environ.get("TENSUS_RELEASE", "") == "1"
 
 OPS, KERNEL, DISPATCH = "csrc/ops.cpp", "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
 OPS_CUDA = "csrc/ops_cuda.cpp"
@@ -57,13 +55,13 @@ class Cuda(NamedTuple):
     architectures: list[str]
 
     @classmethod
-    def found(cls, editable: bool) -> Cuda | None:
+    def found(cls) -> Cuda | None:
         path = None if CUDA_MODE == "0" else nvcc.find()
         if path is None:
             if CUDA_MODE == "1":
                 raise RuntimeError("TENSUS_CUDA=1, but there is no nvcc: set CUDA_HOME or the PATH")
             return None
-        return cls(path, nvcc.architectures(path, DEVELOPER_ARCHITECTURE if editable else None))
+        return cls(path, nvcc.architectures(path, every=RELEASE))
 
     def flags(self) -> list[str]:
         host = os.environ.get("CXX")
@@ -75,7 +73,10 @@ class Cuda(NamedTuple):
 
     def links(self) -> list[str]:
         root = nvcc.root(self.nvcc)
-        return [f"-L{root}/lib64", f"-L{root}/lib", "-lcudart_static", "-lrt", "-ldl", "-lpthread"]
+        libraries = ["-lcudart_static", "-lrt", "-ldl", "-lpthread"]
+        # libtorch loads libtorch_cuda where there is one; ops_cuda.cpp asks that for the stream.
+        torch = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed"]
+        return [f"-L{root}/lib64", f"-L{root}/lib", *libraries, *torch]
 
 
 class Job(NamedTuple):
@@ -126,7 +127,7 @@ def ninja_graph(build: Path, library: Path, cuda: Cuda | None) -> str:
 
     compiler = os.environ.get("CXX") or "c++"
     common = "-std=c++20 -O3 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-psabi -ffp-contract=fast"
-    links = [*(f"-L{path}" for path in library_paths()), "-ltorch_cpu", "-ltorch"]
+    links = [*(f"-L{path}" for path in library_paths()), "-ltorch_cpu"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
     if cuda:
@@ -180,7 +181,7 @@ class BuildOptional(build_ext):
 
     def build_with_cuda_if_possible(self, library: Path) -> None:
         try:
-            cuda = Cuda.found(self.editable_mode)
+            cuda = Cuda.found()
             run_ninja(library, cuda)
         except Exception as error:
             if CUDA_MODE == "1" or nvcc.find() is None:

@@ -13,6 +13,11 @@
 #include "cuda/kernels.h"
 #include "problem.h"
 
+#ifndef TENSUS_SIMT
+// A part of torch's stable ABI, but in libtorch_cuda: absent where torch was built without CUDA.
+extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
+#endif
+
 namespace {
 
 using namespace tensus;
@@ -30,13 +35,15 @@ bool on_device(const Tensor& t) { return t.is_cuda(); }
 // The device of a tensor made current, and its current stream.
 class Current {
  public:
-  explicit Current(const Tensor& t)
-      : guard_(t.get_device_index()), stream_(torch::stable::accelerator::getCurrentStream(t.get_device_index())) {}
-  void* stream() const { return stream_.nativeHandle(); }
+  explicit Current(const Tensor& t) : guard_(t.get_device_index()) {
+    STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream, "tensus_tn: this torch was built without CUDA");
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(t.get_device_index(), &stream_));
+  }
+  void* stream() const { return stream_; }
 
  private:
   torch::stable::accelerator::DeviceGuard guard_;
-  torch::stable::accelerator::Stream stream_;
+  void* stream_ = nullptr;
 };
 #endif
 

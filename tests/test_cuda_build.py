@@ -15,7 +15,7 @@ import nvcc
 COMPILER = """#!/bin/sh
 case "$1" in
   --dryrun) echo '#$ _SPACE_=' >&2; echo "#$ TOP=$(dirname "$0")/.." >&2 ;;
-  --list-gpu-arch) printf 'compute_75\\ncompute_80\\n' ;;
+  --list-gpu-arch) printf 'compute_75\\ncompute_80\\ncompute_90\\ncompute_100\\n' ;;
 esac
 """
 
@@ -44,14 +44,65 @@ def test_found_by_its_home_or_on_the_path(toolkit, tmp_path, monkeypatch):
     assert nvcc.find() == str(toolkit / "bin/nvcc")
 
 
-def test_architectures(toolkit, monkeypatch):
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Makes nvidia-smi answer with the given lines, and end with the given code."""
+
+    def answer(*lines, code=0):
+        program = tmp_path / "driver/nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        said = "".join(f"echo '{line}'\n" for line in lines)
+        program.write_text(f"#!/bin/sh\n{said}exit {code}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return answer
+
+
+def test_architectures_of_a_release_are_all_that_the_compiler_knows(toolkit, driver):
+    driver("8.0")
+    assert nvcc.architectures(str(toolkit / "bin/nvcc"), every=True) == [
+        "7.5",
+        "8.0",
+        "9.0",
+        "10.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["8.0"], ["8.0"]),
+        (["9.0", "7.5", "9.0"], ["7.5", "9.0"]),
+        (["8.9"], ["8.0+PTX"]),  # the newest older one that this compiler knows
+        (["12.0", "12.1"], ["10.0+PTX"]),
+        (["[N/A]"], ["7.5+PTX"]),
+        ([], ["7.5+PTX"]),
+    ],
+)
+def test_architectures_are_those_of_the_gpus_that_are_there(toolkit, driver, lines, expected):
+    driver(*lines)
+    assert nvcc.architectures(str(toolkit / "bin/nvcc")) == expected
+
+
+def test_architectures_without_a_driver_or_where_it_fails(toolkit, driver, monkeypatch):
     compiler = str(toolkit / "bin/nvcc")
-    assert nvcc.architectures(compiler) == ["7.5", "8.0"]  # the others it does not know
-    assert nvcc.architectures(compiler, "7.5+PTX") == ["7.5+PTX"]
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert nvcc.architectures(compiler) == ["7.5+PTX"]
+    driver("8.0", code=9)  # it could not talk to the driver
+    assert nvcc.architectures(compiler) == ["7.5+PTX"]
+
+
+def test_architectures_by_name_or_impossible(toolkit, driver, monkeypatch):
+    compiler = str(toolkit / "bin/nvcc")
+    driver("6.1")
+    with pytest.raises(RuntimeError, match=r"6\.1 is older than all that nvcc knows"):
+        nvcc.architectures(compiler)
+    monkeypatch.setattr(nvcc, "EVERY_ARCHITECTURE", "12.0+PTX")
     with pytest.raises(RuntimeError, match="compiles for none of"):
-        nvcc.architectures(compiler, "12.0")
+        nvcc.architectures(compiler, every=True)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.6; 9.0+PTX")
-    assert nvcc.architectures(compiler, "7.5") == ["8.6", "9.0+PTX"]
+    assert nvcc.architectures(compiler, every=True) == ["8.6", "9.0+PTX"]
 
 
 def test_flags():

@@ -1,9 +1,20 @@
-"""The version stands in one place; what repeats it for others must agree."""
+"""The version stands in one place; what repeats it for others must agree. So must the extension."""
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 import tensus_tn
+from tensus_tn.propagation import extension
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 
@@ -16,3 +27,14 @@ def test_the_citation_has_the_version():
 def test_the_changelog_has_the_version_or_what_is_to_come():
     first = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
     assert first.split(",")[0] in (tensus_tn.__version__, "Unreleased")
+
+
+@pytest.mark.skipif(extension._C is None, reason="the extension is not built")
+def test_the_extension_runs_on_the_oldest_torch_and_python_that_we_name():
+    audit = pytest.importorskip("torch_abi_audit")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    torch = next(r for r in map(Requirement, project["dependencies"]) if r.name == "torch")
+    report = audit.inspect_extension(Path(extension._C.__file__))
+    assert report.torch.stable, report.torch
+    assert report.cpython.compliant, report.cpython
+    assert Version(report.torch.min_torch_version) in torch.specifier

@@ -47,7 +47,7 @@ class Usage(NamedTuple):
 
 def compile_all(compiler: str) -> str:
     """What ptxas says about every kernel and architecture."""
-    flags = nvcc.architecture_flags(nvcc.architectures(compiler))
+    flags = nvcc.architecture_flags(nvcc.architectures(compiler, every=True))
     strict = [*nvcc.FLAGS, *flags, "--Werror", "all-warnings", "-Xptxas", "-v"]
 
     def compile_one(job: tuple[str, str, list[str]]) -> str:
@@ -146,7 +146,7 @@ def main() -> None:
     start = time.monotonic()
     kernels = usages(compile_all(compiler))
     seconds = time.monotonic() - start
-    names = nvcc.architectures(compiler)
+    names = nvcc.architectures(compiler, every=True)
     table = rows(compiler, kernels)
     columns = ["kernel", f"registers on {' '.join(names)}", "spilled bytes", "shared bytes", *GPUS]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)

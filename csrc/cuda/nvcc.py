@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 REALS = ("f32", "f64", "f16", "bf16")  # kernels.cu is compiled for each
 FLAGS = ["-std=c++20", "-O3", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
 EVERY_ARCHITECTURE = "7.5;8.0;8.6;9.0;10.0;12.0+PTX"
+OLDEST_ARCHITECTURE = "7.5+PTX"
 
 
 def sources() -> list[tuple[str, str, list[str]]]:
@@ -40,17 +41,52 @@ def root(nvcc: str) -> Path:
     return Path(top.group(1).strip()).resolve()
 
 
-def architectures(nvcc: str, wanted: str | None = None) -> list[str]:
-    """Those of TORCH_CUDA_ARCH_LIST, or the wanted ones as far as this nvcc knows them."""
-    given = os.environ.get("TORCH_CUDA_ARCH_LIST")
-    names = re.split(r"[;, ]+", given or wanted or EVERY_ARCHITECTURE)
-    if given:
-        return [name for name in names if name]
+def gpus() -> list[str]:
+    """The architectures of the GPUs that are there, as the driver's nvidia-smi has them: 8.6."""
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    found = re.findall(r"^(\d+\.\d+)\s*$", said.stdout, re.MULTILINE) if not said.returncode else []
+    return sorted(set(found), key=_order)
+
+
+def architectures(nvcc: str, every: bool = False) -> list[str]:
+    """What to compile for: TORCH_CUDA_ARCH_LIST, else `every` one, else the GPUs that are there.
+
+    Without a GPU it is the oldest one with PTX, from which the driver of any other compiles. So it
+    is for a GPU that this nvcc does not know yet: the newest one that it knows, with PTX.
+    """
+    if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
+        return [name for name in re.split(r"[;, ]+", given) if name]
     listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True)
-    known = [name for name in names if f"compute_{_number(name)}" in listed.stdout.split()]
-    if not known:
-        raise RuntimeError(f"{nvcc} compiles for none of {names}: set TORCH_CUDA_ARCH_LIST")
-    return known
+    known = listed.stdout.split()
+    present = [] if every else gpus()
+    if present:
+        return list(dict.fromkeys(_for_gpu(gpu, known) for gpu in present))
+    names = (EVERY_ARCHITECTURE if every else OLDEST_ARCHITECTURE).split(";")
+    names = [name for name in names if f"compute_{_number(name)}" in known]
+    if not names:
+        raise RuntimeError(f"{nvcc} compiles for none of our architectures, but for {known}")
+    return names
+
+
+def _for_gpu(gpu: str, known: list[str]) -> str:
+    if f"compute_{_number(gpu)}" in known:
+        return gpu
+    numbers = [re.fullmatch(r"compute_(\d+)(\d)", name) for name in known]
+    older = [f"{n[1]}.{n[2]}" for n in numbers if n and (int(n[1]), int(n[2])) < _order(gpu)]
+    if not older:
+        raise RuntimeError(
+            f"the GPU's architecture {gpu} is older than all that nvcc knows: {known}"
+        )
+    return f"{max(older, key=_order)}+PTX"
+
+
+def _order(name: str) -> tuple[int, int]:
+    major, minor = name.split(".")
+    return int(major), int(minor)
 
 
 def architecture_flags(names: list[str]) -> list[str]:
