@@ -6,6 +6,7 @@ import torch
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs a GPU and the CUDA kernels")
+    config.addinivalue_line("markers", "slow: takes seconds; left out by `make test-fast`")
 
 
 @pytest.fixture

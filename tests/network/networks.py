@@ -42,9 +42,14 @@ def random_tensor(
     )
 
 
-def brute_force(tensor: DagTensor) -> torch.Tensor:
-    """``T(i) = 1/Z sum_r prod_e W_e(i_e, r_j, r_k)``, term by term, in float64."""
-    cores = {edge: core.detach().double() for edge, core in tensor.cores().items()}
+def brute_force(tensor: DagTensor, *, differentiable: bool = False) -> torch.Tensor:
+    """`T(i) = 1/Z sum_r prod_e W_e(i_e, r_j, r_k)`, term by term, in float64."""
+    with torch.set_grad_enabled(differentiable):
+        return _sum_over_ranks(tensor)
+
+
+def _sum_over_ranks(tensor: DagTensor) -> torch.Tensor:
+    cores = {edge: core.double() for edge, core in tensor.cores().items()}
     dag, is_global = tensor.dag, tensor.ties == "global"
     ranks = dict(
         zip(dag.inner, tensor.structure.ranks * (len(dag.inner) if is_global else 1), strict=True)

@@ -1,0 +1,1 @@
+"""Random cases without end: `python -m tests.fuzz --minutes 60`; a minute of them in the tests."""

@@ -1,0 +1,49 @@
+"""A minute of random cases, others in every run, and the loop's own judgement."""
+
+import os
+import random
+import signal
+
+import pytest
+import torch
+
+from tests.fuzz.loop import Subject, fuzz, run_alone
+from tests.fuzz.subjects import SUBJECTS
+
+SECONDS = 12.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_random_cases_hold(name):
+    seed = random.SystemRandom().randrange(10**9)
+    fuzz(name, SUBJECTS[name], seed=seed, seconds=SECONDS)
+
+
+def fails(rng):
+    raise ValueError("wrong")
+
+
+def crashes(rng):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fills_the_memory(rng):
+    torch.ones(2**28).sum()
+
+
+@pytest.mark.parametrize(
+    ("check", "finding"),
+    [(fails, "ValueError: wrong"), (crashes, "SIGSEGV"), (fills_the_memory, "MiB of memory")],
+)
+def test_a_finding_is_reported_with_the_command_that_shows_it_again(check, finding):
+    with pytest.raises(AssertionError, match=rf"(?s)--only x --seed 7 --minutes 0.*{finding}"):
+        fuzz("x", Subject(check), seed=7, seconds=60.0)
+
+
+def test_a_case_depends_on_its_seed_alone():
+    def draws(rng):
+        raise ValueError(f"{rng.random()} {torch.rand(1).item()}")
+
+    first, again, other = (run_alone(draws, seed) for seed in (1, 1, 2))
+    assert first == again != other
