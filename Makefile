@@ -12,7 +12,7 @@ ENV    := $(VENV)/.env-ready-$(TORCH)
 BUILD  := $(VENV)/.build-ready-$(TORCH)
 SOURCE := setup.py $(shell find csrc -type f)
 
-.PHONY: help demo test lint check docs bench dist cuda-check clean
+.PHONY: help demo test test-fast lint check docs bench dist cuda-check clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ demo: $(BUILD)  ## set up, build, and run the embedded example
 test: $(BUILD)  ## set up, build, and run all tests and doctests
 	@echo "== Running the tests"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test-fast: $(BUILD)  ## the tests without the slow ones
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 lint: $(BUILD)  ## format, lint and type checks
 	$(BIN)/ruff format --check .
