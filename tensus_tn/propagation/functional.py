@@ -113,7 +113,8 @@ def propagate_dag(
     _check_features(graph, source, "(N, d, F) or (N, F)")
     number = {node: k for k, node in enumerate(dag.nodes)}
     ranks = _ranks(graph, dag, source.shape[1], weights)
-    chosen = None if choices is None else _chosen(graph, dag, choices)
+    # An empty list, of a graph without relations, would confuse torch's check of the gradients.
+    chosen = None if choices is None else _chosen(graph, dag, choices) or None
     states = _run(
         graph,
         source,

@@ -233,6 +233,13 @@ def test_choices(monkeypatch, names, density, index):
         assert_close(a, b, torch.float64)
 
 
+def test_choices_among_no_relations_have_a_gradient():
+    graph, dag, h = RelationGraph.from_edge_index({}, 2), Dag.path(1), torch.ones(2, 3)
+    h.requires_grad_()
+    propagate_dag(graph, dag, h, {(0, 1): torch.ones(0, 1, 1)}, choices={}).sum().backward()
+    assert not h.grad.any()
+
+
 def test_choices_of_everything_give_the_same_bits():
     *problem, grad = sizable_problem()
     graph, dag, _, _ = problem
