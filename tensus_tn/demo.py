@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from tensus_tn import show_config
+from tensus_tn._files import write_atomically
 from tensus_tn.data import PLANTED_PATHS, planted
 from tensus_tn.nn import MetaGraph
 from tensus_tn.tasks import Config, Result, compare, make_task, preset, restore, run, table
-from tensus_tn.tasks.checkpoint import write_atomically
 from tensus_tn.tasks.models import best_meta_graphs
 
 RANKS = {"d = 1": 1, "d = 2": 2}

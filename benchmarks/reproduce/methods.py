@@ -13,7 +13,6 @@ from torch import nn
 
 from benchmarks.reproduce.candidates import make_score
 from benchmarks.reproduce.peers import PEERS, Peer
-from benchmarks.reproduce.search import search
 from benchmarks.reproduce.settings import (
     BUDGET,
     DIFFMG_RESTARTS,
@@ -33,6 +32,7 @@ from tensus_tn.tasks import (
     Task,
     best_meta_graphs,
     build_model,
+    cross_entropy_search,
     equal_rank,
     fit,
     preset,
@@ -57,7 +57,13 @@ def searched(data: str, task: Task, seed: int, *, rank: int, ties: str) -> Outco
     budget, start = BUDGET[data], time.process_time()
     tensors = _tensors(config, task)
     score = make_score(config, task, budget.epochs)
-    found, history = search(tensors, score, rounds=budget.rounds, batch=budget.batch, seed=seed)
+    found, history = cross_entropy_search(
+        tensors,
+        lambda meta_graphs: score(meta_graphs, seed),
+        rounds=budget.rounds,
+        batch=budget.batch,
+        seed=seed,
+    )
     seconds = time.process_time() - start
     finalists = [[[m] for m in candidate.meta_graphs] for candidate in found[: budget.finalists]]
     outcome = _best([_derived(config, task, chosen) for chosen in finalists])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tensus_tn.tasks.checkpoint import make_folder, write_atomically
+from tensus_tn._files import make_folder, write_atomically
 
 Result = dict[str, Any]
 Key = tuple[str, str, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,15 @@ SPARSE_BELOW = 1 / 32
 LARGEST_ID = 2**31 - 1
 
 Ids = NDArray[np.int64]
+
+#: The blocks of nodes that are the types, or those that DiffMG took for them.
+NodeTypes = Literal["true", "diffmg"]
+
+
+def check_variant(node_types: str) -> None:
+    """Refuse what is not one of the two variants of node types."""
+    if node_types not in get_args(NodeTypes):
+        raise ValueError(f"node_types must be one of {get_args(NodeTypes)}, got {node_types!r}")
 
 
 def whole_numbers(what: str, numbers: Any) -> Ids:

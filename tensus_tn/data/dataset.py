@@ -91,7 +91,7 @@ class NodeLabels:
 
 @dataclass(frozen=True, eq=False)
 class NodePairs:
-    """Positive and negative pairs (n, 2) of a source and a target node, global ids, as many of each.
+    """Positive and negative pairs (n, 2) of a source and a destination, global ids, as many of each.
 
     Example:
         >>> pairs = {split: torch.tensor([[0, 2]]) for split in SPLITS}
@@ -100,7 +100,7 @@ class NodePairs:
     """
 
     source: str
-    target: str
+    destination: str
     positive: Mapping[Split, Tensor]
     negative: Mapping[Split, Tensor]
 
@@ -117,7 +117,7 @@ class NodePairs:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split} {len(self.positive[split])}" for split in SPLITS)
-        return f"NodePairs({self.source}, {self.target}, {sizes})"
+        return f"NodePairs({self.source}, {self.destination}, {sizes})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ class Dataset:
             for pairs in (self.target.positive, self.target.negative):
                 for split in SPLITS:
                     for ids, kind in zip(
-                        pairs[split].T, (self.target.source, self.target.target), strict=True
+                        pairs[split].T, (self.target.source, self.target.destination), strict=True
                     ):
                         self._check_nodes(f"{split} pairs: node", ids, kind)
         for attribute in ("node_counts", "relations", "features"):

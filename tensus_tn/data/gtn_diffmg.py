@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,19 +13,17 @@ import torch
 from torch import Tensor
 
 from tensus_tn.data import catalogue
-from tensus_tn.data.arrays import block_counts, split_features, whole_numbers
+from tensus_tn.data.arrays import (
+    NodeTypes,
+    block_counts,
+    check_variant,
+    split_features,
+    whole_numbers,
+)
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, NodePairs, Relation
 from tensus_tn.data.pickles import load_arrays
 from tensus_tn.data.recommendation import reverse_name
 from tensus_tn.propagation.node_ids import require_ids, type_slices
-
-NodeTypes = Literal["true", "diffmg"]
-
-
-def check_node_types(node_types: str) -> None:
-    """Refuse what is not one of the two variants."""
-    if node_types not in get_args(NodeTypes):
-        raise ValueError(f"node_types must be one of {get_args(NodeTypes)}, got {node_types!r}")
 
 
 def load_gtn(
@@ -54,7 +52,7 @@ def load_gtn(
         >>> load_gtn(folder, name="small").target
         NodeLabels(node, 2 classes, train 1, val 1, test 1)
     """
-    check_node_types(node_types)
+    check_variant(node_types)
     path, types = Path(folder), Path(folder) / "node_types.npy"
     name = (name or path.resolve().name).lower()
     edges = load_arrays(catalogue.find(path / "edges.pkl"))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tensus_tn.data import catalogue
 from tensus_tn.data.arrays import Ids, whole_numbers
 from tensus_tn.data.dataset import Dataset
-from tensus_tn.data.recommendation import Bipartite, assemble, split_pairs
+from tensus_tn.data.recommendation import Bipartite, make_dataset, split_pairs
 
 #: Two ids and, where there is one, a rating: floats, which hold every id that is admitted exactly.
 Table = NDArray[np.float64]
@@ -71,7 +71,7 @@ def load_herec(
         counts = {kind: max(counts.get(kind, 0), n) for kind, n in known.node_counts.items()}
     rated_pairs, rating = _sorted_ratings(columns[ratings], by_id=name in ("amazon", "douban"))
     pairs = split_pairs(rated_pairs, rating > 3, seeds or (0, 0))
-    return assemble(name, counts, relations, names[ratings], pairs)
+    return make_dataset(name, counts, relations, names[ratings], pairs)
 
 
 def _read(file: Path) -> Table:

@@ -12,10 +12,16 @@ import scipy.sparse as sp
 import torch
 
 from tensus_tn.data import catalogue
-from tensus_tn.data.arrays import Ids, block_counts, split_features, whole_numbers
+from tensus_tn.data.arrays import (
+    Ids,
+    NodeTypes,
+    block_counts,
+    check_variant,
+    split_features,
+    whole_numbers,
+)
 from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
-from tensus_tn.data.gtn_diffmg import NodeTypes, check_node_types
-from tensus_tn.data.recommendation import Bipartite, Pairs, assemble, split_pairs
+from tensus_tn.data.recommendation import Bipartite, Pairs, make_dataset, split_pairs
 
 
 def load_npz(
@@ -34,7 +40,7 @@ def load_npz(
         Traceback (most recent call last):
         FileNotFoundError: there is no gtn_acm.npz. The file comes from GTN's ACM, https://...
     """
-    check_node_types(node_types)
+    check_variant(node_types)
     file = catalogue.find(path)
     if verify:
         catalogue.verify(file)
@@ -92,7 +98,7 @@ def _recommendation(name: str, arrays: Mapping[str, Any]) -> Dataset:
     else:
         liked = arrays[f"positive_{ratings}"].astype(bool)
         pairs = split_pairs(relations[ratings].pairs, liked, catalogue.KNOWN["douban"].seeds)
-    return assemble(name, counts, relations, ratings, pairs)
+    return make_dataset(name, counts, relations, ratings, pairs)
 
 
 def _ids(arrays: Mapping[str, Any], key: str) -> Ids:

@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
     negative: Mapping[Split, Ids]
 
 
-def assemble(
+def make_dataset(
     name: str,
     counts: Mapping[str, int],
     relations: Mapping[str, Bipartite],

@@ -38,7 +38,7 @@ class Parts(NamedTuple):
 
 
 @torch.inference_mode(False)  # a graph that is built for inference may be trained on later
-def build(
+def assemble(
     relations: Sequence[Edges],
     counts: Mapping[str, int],
     *,
@@ -67,16 +67,16 @@ def build(
     modes += [None] * (identity + zero)
 
     row, rel, col, value = _concatenate(relations)
-    forward, order, start = segments.build(row, rel, col, num_nodes, len(names))
+    forward, order, start = segments.sort_into_segments(row, rel, col, num_nodes, len(names))
     backward = segments.transpose(forward, len(names))
     value = segments.merge_values(value, order, start)
     value, seg_loop = segments.normalize(forward, backward, value, modes, loop)
     if any(edges.added for edges in relations):
         forward = replace(forward, edge_added=_added(relations)[order[start]])
-    return assemble(forward, backward, value, seg_loop, loop, names, counts, dtype)
+    return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)
 
 
-def assemble(
+def fill(
     forward: Segments,
     backward: Segments,
     value: Tensor,

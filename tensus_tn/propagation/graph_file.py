@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensus_tn._files import write_atomically
 from tensus_tn.propagation import segments
-from tensus_tn.propagation.assembly import Parts, assemble, checked_dtype
+from tensus_tn.propagation.assembly import Parts, checked_dtype, fill
 from tensus_tn.propagation.node_ids import node_counts, require_ids
 
 _FORMAT = "tensus_tn.RelationGraph/1"
 
 
 def write(path: str | os.PathLike[str], parts: Parts) -> None:
-    """Write the file beside its place and move it there, so that it is whole or absent."""
+    """Write a graph to a file, whole or not at all."""
     forward = parts.forward.apply(lambda t: t.detach().cpu())
     seg, loop = forward.edge_seg(), parts.loop.cpu()
     arrays: dict[str, Any] = {
@@ -34,17 +35,10 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         "type_names": np.array([name for name, _ in parts.node_counts], dtype=np.str_),
         "type_counts": np.array([count for _, count in parts.node_counts], dtype=np.int64),
     }
-    partial = f"{os.fspath(path)}.{os.getpid()}.partial"
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(partial, path)
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
+    write_atomically(path, lambda file: np.savez(file, **arrays))
 
 
-@torch.inference_mode(False)  # as in `build`
+@torch.inference_mode(False)  # as in `assemble`
 def read(path: str | os.PathLike[str]) -> Parts:
     """Read, check and sort; the structure is built anew, so a bad file can't give a bad one."""
     name = os.fspath(path)
@@ -76,7 +70,7 @@ def read(path: str | os.PathLike[str]) -> Parts:
     require_ids(f"{name}: receiving node", row, num_nodes)
     require_ids(f"{name}: relation", rel, len(names))
     require_ids(f"{name}: sending node", col, num_nodes)
-    forward, order, start = segments.build(row, rel, col, num_nodes, len(names))
+    forward, order, start = segments.sort_into_segments(row, rel, col, num_nodes, len(names))
     expected = (start.shape, (forward.num_segments,), (len(names),))
     if (order.shape, seg_loop.shape, loop.shape) != expected:
         raise ValueError(f"{name}: the lengths of its arrays disagree")
@@ -85,4 +79,4 @@ def read(path: str | os.PathLike[str]) -> Parts:
         forward = replace(forward, edge_added=added[order])
     backward = segments.transpose(forward, len(names))
     dtype = checked_dtype(value.dtype)
-    return assemble(forward, backward, value, seg_loop, loop, names, counts, dtype)
+    return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)

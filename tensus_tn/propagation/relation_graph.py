@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tensus_tn.propagation import edge_lists, graph_file
-from tensus_tn.propagation.assembly import GraphOptions, Parts, build, checked_dtype
+from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
 from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
 from tensus_tn.propagation.segments import Segments
 
@@ -81,7 +81,7 @@ class RelationGraph:
             RelationGraph(5 nodes, 4 edges, 1 relation: author__writes__paper 4)
         """
         edges, counts = edge_lists.from_matrices(relations, num_nodes, edge_lists.read_scipy)
-        return cls(*build(edges, counts, **options))
+        return cls(*assemble(edges, counts, **options))
 
     @classmethod
     def from_torch_sparse(
@@ -99,7 +99,7 @@ class RelationGraph:
             RelationGraph(3 nodes, 3 edges, 1 relation: A 3)
         """
         edges, counts = edge_lists.from_matrices(relations, num_nodes, edge_lists.read_torch)
-        return cls(*build(edges, counts, **options))
+        return cls(*assemble(edges, counts, **options))
 
     @classmethod
     def from_edge_index(
@@ -125,7 +125,7 @@ class RelationGraph:
         edges, counts = edge_lists.from_edge_index(
             edge_index, num_nodes, {} if edge_weight is None else edge_weight
         )
-        return cls(*build(edges, counts, **options))
+        return cls(*assemble(edges, counts, **options))
 
     @classmethod
     def from_hetero_data(cls, data: Any, **options: Unpack[GraphOptions]) -> RelationGraph:

@@ -109,7 +109,7 @@ def index_dtype(*sizes: int) -> torch.dtype:
     return torch.int32 if max(sizes) < INT32_LIMIT else torch.int64
 
 
-def build(
+def sort_into_segments(
     row: Tensor, rel: Tensor, col: Tensor, num_nodes: int, num_relations: int
 ) -> tuple[Segments, Tensor, Tensor]:
     """Sort edges into segments and merge duplicates.
@@ -161,7 +161,9 @@ def transpose(forward: Segments, num_relations: int) -> Segments:
     """The transposed structure, without values; `edge_perm` leads back to the forward order."""
     seg = forward.edge_seg()
     row, rel = forward.seg_row()[seg], forward.seg_rel[seg].long()
-    backward, order, _ = build(forward.col.long(), rel, row, forward.num_rows, num_relations)
+    backward, order, _ = sort_into_segments(
+        forward.col.long(), rel, row, forward.num_rows, num_relations
+    )
     return replace(backward, edge_perm=order.to(forward.col.dtype))
 
 

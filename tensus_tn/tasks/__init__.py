@@ -2,14 +2,17 @@
 
 from tensus_tn.tasks.comparison import METHODS, Method, compare, equal_rank, table
 from tensus_tn.tasks.config import Config
+from tensus_tn.tasks.cross_entropy import Candidate, cross_entropy_search
 from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.presets import preset
-from tensus_tn.tasks.runs import Result, fit, load_task, restore, run
+from tensus_tn.tasks.result import Result
+from tensus_tn.tasks.runs import fit, load_task, restore, run
 from tensus_tn.tasks.task import LinkPrediction, NodeClassification, Task, make_task
 from tensus_tn.tasks.train import Trainer
 
 __all__ = [
     "METHODS",
+    "Candidate",
     "Config",
     "LinkPrediction",
     "Method",
@@ -20,6 +23,7 @@ __all__ = [
     "best_meta_graphs",
     "build_model",
     "compare",
+    "cross_entropy_search",
     "equal_rank",
     "fit",
     "load_task",

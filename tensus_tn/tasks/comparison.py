@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensus_tn.tasks.checkpoint import write_json
+from tensus_tn._files import make_folder, write_csv, write_json
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import build_model
 from tensus_tn.tasks.presets import SHAPE, preset
-from tensus_tn.tasks.runs import Result, run, write_csv
+from tensus_tn.tasks.result import Result
+from tensus_tn.tasks.runs import run
 from tensus_tn.tasks.task import Task
 
 #: Trains by the settings and reports; a method of your own needs no more than this.
@@ -93,6 +94,8 @@ def compare(
         >>> len(results["gtn"])
         2
     """
+    if config.out:
+        make_folder(Path(config.out))
     results: dict[str, list[Result]] = {name: [] for name in methods}
     for seed in seeds:
         for name, method in methods.items():

@@ -10,7 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tensus_tn.data import Normalisation
-from tensus_tn.data.gtn_diffmg import NodeTypes
+from tensus_tn.data.arrays import NodeTypes
 
 if sys.version_info >= (3, 11):
     import tomllib

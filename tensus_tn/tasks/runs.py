@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from tensus_tn._files import make_folder, write_csv, write_json
 from tensus_tn.data import load
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
-from tensus_tn.tasks.checkpoint import load_checkpoint, make_folder, write_atomically, write_json
+from tensus_tn.tasks.checkpoint import load_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
+from tensus_tn.tasks.result import Record, Result
 from tensus_tn.tasks.task import Task, make_task
-from tensus_tn.tasks.train import Record, Trainer
+from tensus_tn.tasks.train import Trainer
 
 CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
-
-
-@dataclass
-class Result:
-    """What came out of a run.
-
-    `val` and `test` are losses and scores of the epoch that was kept, `meta_graphs` the best one of
-    each network, as `MetaGraph.to_json` has it.
-    """
-
-    config: dict[str, Any]
-    best_epoch: int
-    epochs: int
-    val: Record
-    test: Record
-    num_parameters: int
-    seconds: float
-    meta_graphs: list[dict[str, Any]] = field(default_factory=list)
-    history: list[Record] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
 
 
 def run(config: Config, task: Task | None = None) -> Result:
@@ -160,15 +136,6 @@ def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | 
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} is of a model that is not ours: {reason}") from error
     return config, model
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Rows with the same keys as a table, written as a whole."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
 
 def _tensorboard(config: Config) -> tuple[Callable[[Record], object], Callable[[], object]]:

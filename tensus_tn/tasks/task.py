@@ -94,7 +94,7 @@ class LinkPrediction:
         if not isinstance(data.target, NodePairs):
             raise TypeError(f"link prediction needs pairs, {data.name!r} has {data.target}")
         self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
-        self.source, self.target = data.target.source, data.target.target
+        self.source, self.target = data.target.source, data.target.destination
         start = torch.tensor([data.slices[self.source].start, data.slices[self.target].start])
         self.pairs = {
             split: torch.cat([side[split] for side in (data.target.positive, data.target.negative)])

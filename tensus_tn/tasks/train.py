@@ -20,9 +20,8 @@ from tqdm import tqdm
 from tensus_tn.data import Split
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
+from tensus_tn.tasks.result import Record
 from tensus_tn.tasks.task import Task
-
-Record = dict[str, float]  # of one epoch: its number, losses and scores
 
 
 class Trainer:

@@ -1,11 +1,12 @@
+"""Settings: checked, from a file, from flags."""
+
 import argparse
 from dataclasses import fields
 
 import pytest
 
-from tensus_tn.tasks import Config, preset
+from tensus_tn.tasks import Config
 from tensus_tn.tasks.config import add_arguments, from_arguments, read_toml
-from tensus_tn.tasks.presets import _SEARCH, _TRAIN
 
 
 @pytest.mark.parametrize(
@@ -55,21 +56,3 @@ def test_every_setting_has_a_flag_and_its_default_is_in_the_help():
         0.5,
     )
     assert config.lr == 0.125
-
-
-@pytest.mark.parametrize("data", [*_TRAIN, "unknown"])
-def test_presets_are_settings(data):
-    Config().with_values(preset(data))
-    search = Config().with_values(preset(data, "search"))
-    assert search.search == "sampled"
-    assert search.select == "last"
-    assert search.updates == "alternating"
-
-
-def test_presets_are_those_of_the_protocol():
-    assert (preset("acm")["norm"], preset("acm")["input_activation"]) == ("none", "tanh")
-    assert preset("yelp")["weight_decay"] == 0.0005
-    assert preset("yelp")["select"] == "metric"
-    assert preset("amazon", "search")["epsilon"] == 0.5
-    assert preset("amazon", "search")["core_lr"] == 3e-4
-    assert set(_SEARCH) == set(_TRAIN)
