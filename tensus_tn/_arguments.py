@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
+
+import torch
 
 
 def check_size(what: str, value: Any) -> int:
@@ -15,3 +18,18 @@ def check_size(what: str, value: Any) -> int:
     if size < 1:
         raise ValueError(f"{what} must be a positive integer, got {value!r}")
     return size
+
+
+def check_memory(
+    what: str, number: int, dtype: torch.dtype, device: torch.device | str | None = None
+) -> None:
+    """Raise a ValueError if so many elements on the CPU are more than the machine's memory can hold.
+
+    Without it the system would end the process; on another device torch raises an error itself.
+    """
+    size, memory = number * dtype.itemsize, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if torch.device(device or torch.get_default_device()).type == "cpu" and size > memory:
+        raise ValueError(
+            f"{number:,} {what} of {dtype} take {size:,} bytes, more than the {memory:,} bytes of "
+            f"memory that this machine has"
+        )

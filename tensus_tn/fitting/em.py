@@ -127,9 +127,11 @@ def _maximize(tensor: DagTensor, counts: list[Tensor]) -> None:
     with torch.no_grad():
         for parameter, count in zip(tensor.parameters(), counts, strict=True):
             count = count.view_as(parameter)
-            # A logit stays finite, and states that no sample was in keep theirs.
+            # A logit stays finite unless the choice is forbidden, and states that no sample was in
+            # keep theirs.
             logits = count.clamp_min(torch.finfo(count.dtype).tiny).log()
-            parameter.copy_(torch.where(count.sum(0) > 0, logits, parameter))
+            kept = (count.sum(0) == 0) | (parameter == -inf)
+            parameter.copy_(torch.where(kept, parameter, logits))
 
 
 def _weights(index: Tensor, weights: Tensor | None) -> Tensor:

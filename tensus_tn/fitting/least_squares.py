@@ -155,7 +155,8 @@ def _join(problem: LeastSquares, cores: Cores, error: float) -> Steps:
 
 def _follow_gradient(problem: LeastSquares, cores: Cores, error: float) -> Steps:
     """L-BFGS; ten steps count as a sweep."""
-    leaves = [core.detach().requires_grad_() for core in cores]
+    # Copies, because the steps are taken in place; contiguous, because L-BFGS flattens gradients.
+    leaves = [core.clone(memory_format=torch.contiguous_format).requires_grad_() for core in cores]
     optimizer = torch.optim.LBFGS(
         leaves,
         max_iter=10,

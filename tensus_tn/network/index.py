@@ -17,7 +17,11 @@ def is_batch(index: Any) -> bool:
     """Whether an index is one of many entries: a tensor, an array or a list with rows."""
     if isinstance(index, (Tensor, np.ndarray)):
         return index.ndim != 1
-    return isinstance(index, (list, tuple)) and isinstance(index[0], (list, tuple, np.ndarray))
+    return (
+        isinstance(index, (list, tuple))
+        and len(index) > 0
+        and isinstance(index[0], (list, tuple, np.ndarray))
+    )
 
 
 def check_entry(index: Any, shape: Sequence[int]) -> list[int]:
@@ -47,6 +51,8 @@ def check_rows(index: Tensor, shape: Sequence[int]) -> Tensor:
     if index.ndim == 0 or index.shape[-1] != len(shape):
         raise ValueError(f"expected an index (..., {len(shape)}), got {tuple(index.shape)}")
     rows = index.reshape(-1, len(shape)).long()
+    if index.dtype == torch.uint64:
+        rows = rows.masked_fill(rows < 0, torch.iinfo(torch.long).max)  # too large, not negative
     sizes = torch.tensor(shape, device=rows.device)
     if torch.compiler.is_compiling():
         inside = ((rows >= -sizes) & (rows < sizes)).all()

@@ -53,6 +53,29 @@ def find_plan(
     return plan if limit is None else _sliced(plan, limit)
 
 
+def check_optimize(optimize: Optimize) -> Optimize:
+    """Return `optimize`, a name that opt_einsum knows or a hashable optimizer, or raise an error."""
+    if isinstance(optimize, str):
+        try:
+            opt_einsum.paths.get_path_fn(optimize)
+        except KeyError as error:
+            raise ValueError(f"optimize: {error.args[0]}") from None
+    elif not callable(optimize):
+        raise TypeError(f"optimize must be a name or an optimizer of opt_einsum, got {optimize!r}")
+    else:
+        _check_hashable(optimize)
+    return optimize
+
+
+def _check_hashable(optimize: Optimize) -> None:
+    try:
+        hash(optimize)
+    except TypeError:
+        raise TypeError(
+            f"optimize must be hashable, as plans are kept by it, got {type(optimize).__name__}"
+        ) from None
+
+
 class _Contraction:
     """A contraction on its way: the steps so far, and in `live` the operands that are left."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, isinf, isnan, prod
+from math import exp, inf, isnan, prod
 
 import torch
 from torch import Tensor
@@ -90,14 +90,19 @@ class Queries(ABC):
             >>> t[0, 2, 1].shape, t[torch.zeros(5, 3, dtype=torch.long)].shape
             (torch.Size([]), torch.Size([5]))
         """
+        return self._entries(index)
+
+    def _entries(self, index: Index, dtype: torch.dtype | None = None) -> Tensor:
         states = self.structure.log_states
         if self.structure.normalized and (self.structure.fixed or states > _MANY_STATES):
-            return self.log_prob(index).exp()
-        value = self._evaluate(index, SUM_PRODUCT)
+            return self._log_entries(index, dtype).exp()
+        value = self._evaluate(index, SUM_PRODUCT, dtype)
         return value * exp(-states) if self.structure.normalized else value
 
     def log_prob(self, index: Index) -> Tensor:
         """The logarithm of entries, right even where the entries themselves underflow.
+
+        That of an entry of probability zero is minus infinity, with a gradient of zero.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -107,11 +112,15 @@ class Queries(ABC):
             (True, 0.0)
         """
         self._need_distribution("log_prob")
-        value = self._evaluate(index, LOG_SUM_EXP)
-        return value - self._log_total(tuple(range(len(self.structure.terms))))
+        return self._log_entries(index)
 
-    def _evaluate(self, index: Index, semiring: Semiring) -> Tensor:
-        operands = self._operands(log=semiring is LOG_SUM_EXP)
+    def _log_entries(self, index: Index, dtype: torch.dtype | None = None) -> Tensor:
+        return self._evaluate(index, LOG_SUM_EXP, dtype) - self._log_total(dtype)
+
+    def _evaluate(
+        self, index: Index, semiring: Semiring, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        operands = self._operands(log=semiring is LOG_SUM_EXP, dtype=dtype)
         if is_batch(index):
             index = torch.as_tensor(index, device=operands[0].device)
             rows = check_rows(index, self.structure.shape)
@@ -185,11 +194,13 @@ class Queries(ABC):
         if normalized and not kept:
             if inspectable(operands[0]):
                 self._check_finite()
-            return 0.0 * operands[0].sum() + 1.0
+            return 0.0 * self._operands()[0].sum() + 1.0
         plan = query_plans.marginal(self.structure, kept, self.optimize, limit)
         value = plan(*(operands[e] for e in used), semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
         if log:
-            value = (value - self._log_total(used)).exp()
+            self._refuse_impossible(value)
+            # All of it sums to one: so rounding errors of long products cancel.
+            value = torch.softmax(value.flatten(), dim=0).reshape(value.shape)
         elif normalized:
             value = value * exp(-states)
         return self._check_nan(value)
@@ -215,10 +226,13 @@ class Queries(ABC):
                 operands = [x if x.requires_grad else x.detach().requires_grad_() for x in operands]
                 plan = query_plans.total(self.structure, *self._planning())
                 total = plan(*operands, semiring=LOG_SUM_EXP if normalized else SUM_PRODUCT)
+                if normalized:
+                    self._refuse_impossible(total)
                 grads = torch.autograd.grad(total, operands, create_graph=grad_wanted)
-            # For logarithms the derivative itself is the share, already divided by the sum.
+            # For logarithms the derivative itself is the share, already divided by the sum; to divide
+            # again takes away the rounding errors of long products.
             pairs = zip(operands, grads, strict=True)
-            shares = list(grads) if normalized else [x * g for x, g in pairs]
+            shares = [g / g.sum() if normalized else x * g for x, g in pairs]
         sums = {self.dag.edges[e]: shares[e].reshape(len(shares[e]), -1).sum(1) for e in free}
         return {edge: self._check_nan(value) for edge, value in sums.items()}
 
@@ -256,6 +270,8 @@ class Queries(ABC):
     def sample(self, num: int, *, generator: torch.Generator | None = None) -> Tensor:
         """Draw `(num, M)` indices from the distribution, exactly: ranks first, then choices.
 
+        Many are drawn in pieces that fit `memory_limit`, so it has a part in which ones are drawn.
+
         Example:
             >>> from tensus_tn import Dag, DagTensor
             >>> t = DagTensor(Dag.complete(3), choices=4, rank=2)
@@ -265,7 +281,7 @@ class Queries(ABC):
         self._need_distribution("sample")
         check_size("num", num)
         self._check_finite()
-        return draw(self.structure, self._operands(log=True), num, generator, self._limit())
+        return draw(self.structure, self._wide_logs(), num, generator, self._limit())
 
     def rsample(
         self, num: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
@@ -285,9 +301,20 @@ class Queries(ABC):
             raise ValueError(f"temperature must be positive, got {temperature}")
         check_size("num", num)
         self._check_finite()
-        logs = self._operands(log=True)
-        draws = draw_one_hot(self.structure, logs, num, temperature, generator, self._limit())
-        return {self.dag.edges[e]: one_hot for e, one_hot in draws.items()}
+        largest = num * max(self.structure.shape)
+        if largest > self._limit():
+            raise ValueError(
+                f"the draws have {largest:,} entries, above the memory limit of {self._limit():,}; "
+                f"draw fewer at a time, or raise memory_limit"
+            )
+        draws = draw_one_hot(
+            self.structure, self._wide_logs(), num, temperature, generator, self._limit()
+        )
+        return {self.dag.edges[e]: one_hot.to(self.dtype) for e, one_hot in draws.items()}
+
+    def _wide_logs(self) -> list[Tensor]:
+        """The logarithms that draws are made with: in float32 at least, or they would be biased."""
+        return self._operands(log=True, dtype=torch.promote_types(self.dtype, torch.float32))
 
     def top_k(self, k: int = 1, *, budget: int = 1_000_000) -> TopK:
         """The `k` largest entries, exactly, without enumerating them; ties are ordered by index.
@@ -312,12 +339,15 @@ class Queries(ABC):
             cores = self._operands(log=self.structure.normalized, dtype=torch.float64)
             log_total = 0.0
             if self.structure.normalized:
-                log_total = float(self._log_total(tuple(range(len(cores)))))
+                log_total = float(self._log_total(torch.float64))
             limit = self.memory_limit // cores[0].element_size()
             index, exact, gap = best_first(
                 self.structure, cores, k, budget, log_total, optimize=self.optimize, limit=limit
             )
-        return TopK(index, self[index], exact, gap)
+        # The search decides in float64; what is returned is rounded from there, and in order.
+        value = self._entries(index, torch.float64).to(self.dtype)
+        order = value.detach().argsort(descending=True, stable=True)
+        return TopK(index[order], value[order], exact, gap)
 
     def plan(self, query: str, *, batch: int = 1, edges: Iterable[Edge] = ()) -> Plan | TablePlan:
         """The compiled plan of a query, to look at or to call.
@@ -354,19 +384,22 @@ class Queries(ABC):
         """How plans are found, and the most entries that a tensor of theirs may have."""
         return self.optimize, self._limit()
 
-    def _log_total(self, used: Indices) -> Tensor | float:
-        """The log of the sum over the ranks of `used` of the fixed cores alone."""
+    def _log_total(self, dtype: torch.dtype | None = None) -> Tensor | float:
+        """The log of the sum over all ranks of the product of the fixed cores: `log Z` without any."""
         structure = self.structure
         if not structure.fixed:
-            return structure.log_states_of(used)
+            return structure.log_states
         fixed = tuple(sorted(structure.fixed))
-        logs = self._operands(log=True)
+        logs = self._operands(log=True, dtype=dtype)
         plan = query_plans.marginal(structure, (), *self._planning())
-        rest = structure.log_states_of(used) - structure.log_states_of(fixed)
-        total = plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP) + rest
-        if inspectable(total) and isinf(total.item()):
+        total = plan(*(logs[e] for e in fixed), semiring=LOG_SUM_EXP)
+        self._refuse_impossible(total)
+        return total + (structure.log_states - structure.log_states_of(fixed))
+
+    def _refuse_impossible(self, logs: Tensor) -> None:
+        """Raise a ValueError if `logs`, of probabilities up to a factor, say that all are zero."""
+        if inspectable(logs) and bool((logs == -inf).all()):
             raise ValueError("the condition has probability zero: nothing can be said given it")
-        return total
 
     def _limit(self, memory_limit: int | None = None) -> int:
         """The memory limit as a number of entries."""
@@ -400,7 +433,7 @@ class Queries(ABC):
         """Raise a ValueError that names the first edge with NaN, or an impossible condition."""
         check_not_nan(dict(zip(self.dag.edges, self._operands(), strict=True)))
         if self.structure.normalized and self.structure.fixed:
-            self._log_total(tuple(self.structure.fixed))
+            self._log_total()
 
     def _check_nan(self, value: Tensor) -> Tensor:
         """Pass a result on, unless it is NaN because a parameter is."""
@@ -416,4 +449,6 @@ def check_not_nan(cores: Mapping[Edge, Tensor]) -> None:
     """Raise a ValueError that names the first edge whose core has NaN."""
     for edge, core in cores.items():
         if bool(core.isnan().any()):
-            raise ValueError(f"the parameters of edge {edge!r} contain NaN or infinity")
+            raise ValueError(
+                f"the parameters of edge {edge!r} contain NaN or infinity, or forbid every choice"
+            )

@@ -14,6 +14,11 @@ from tensus_tn.network.elimination import min_fill_order
 from tensus_tn.network.planner import find_plan
 from tensus_tn.network.semiring import LOG_SUM_EXP
 from tensus_tn.network.structure import Structure
+from tensus_tn.network.typing import Indices
+
+# Ranks in the order in which they are drawn: each with those that it depends on, and the table
+# `(d, ...)` of the logarithms of its weights given these.
+Posterior = list[tuple[int, Indices, Tensor]]
 
 
 def draw(
@@ -23,13 +28,27 @@ def draw(
     generator: torch.Generator | None,
     limit: int,
 ) -> Tensor:
-    """Draw `(num, M)` indices of the free edges.
+    """Draw `(num, M)` indices of the free edges, in pieces.
 
-    `logs` are the operands of the network; no tensor over ranks has more than `limit` entries.
+    `logs` are the operands of the network; no tensor but the result has more than `limit` entries.
     """
-    states = _draw_ranks(structure, logs, num, generator, limit)
+    logs = [log.detach() for log in logs]
+    posterior = _eliminate_ranks(structure, logs, limit)
+    piece = max(limit // max(*structure.shape, *structure.ranks, 1), 1)
+    pieces = [piece] * (num // piece) + [num % piece] * (num % piece > 0)
+    return torch.cat([_draw_piece(structure, logs, n, generator, posterior) for n in pieces])
+
+
+def _draw_piece(
+    structure: Structure,
+    logs: list[Tensor],
+    num: int,
+    generator: torch.Generator | None,
+    posterior: Posterior,
+) -> Tensor:
+    states = _draw_ranks(structure, num, generator, posterior, logs[0].device)
     columns = [
-        _race(_given(logs[e].detach(), structure.core_ranks[e], states, num), generator).argmin(0)
+        _race(_given(logs[e], structure.core_ranks[e], states, num), generator).argmin(0)
         for e in structure.free
     ]
     return torch.stack(columns, dim=1)
@@ -44,7 +63,8 @@ def draw_one_hot(
     limit: int,
 ) -> dict[int, Tensor]:
     """Draw one-hot choices `(num, C_e)` with straight-through Gumbel gradients."""
-    states = _draw_ranks(structure, logs, num, generator, limit)
+    posterior = _eliminate_ranks(structure, [log.detach() for log in logs], limit)
+    states = _draw_ranks(structure, num, generator, posterior, logs[0].device)
     draws = {}
     for e in structure.free:
         arrival = _race(_given(logs[e], structure.core_ranks[e], states, num), generator)
@@ -66,24 +86,15 @@ def _given(log: Tensor, ranks: tuple[int, ...], states: dict[int, Tensor], num: 
 
 def _race(log: Tensor, generator: torch.Generator | None) -> Tensor:
     """Log arrival times of exponential clocks with rates `exp(log)`: the first is a fair draw."""
-    return torch.empty_like(log).exponential_(generator=generator).log() - log
+    clock = torch.empty_like(log).exponential_(generator=generator)
+    # Never at once: where the rate is zero, that would be log 0 - log 0.
+    return clock.clamp_min_(torch.finfo(log.dtype).tiny).log() - log
 
 
-def _draw_ranks(
-    structure: Structure,
-    logs: list[Tensor],
-    num: int,
-    generator: torch.Generator | None,
-    limit: int,
-) -> dict[int, Tensor]:
-    """The states `(num,)` of every rank, from their distribution given the fixed edges."""
-    device = logs[0].device
-    states = {
-        rank: torch.randint(size, (num,), generator=generator, device=device)
-        for rank, size in enumerate(structure.ranks)
-    }
+def _eliminate_ranks(structure: Structure, logs: list[Tensor], limit: int) -> Posterior:
+    """For each rank that fixed edges touch, its distribution given the ranks that are drawn before."""
     factors = [
-        (structure.core_ranks[e], logs[e].detach())
+        (structure.core_ranks[e], logs[e])
         for e in sorted(structure.fixed)
         if structure.core_ranks[e]
     ]
@@ -96,6 +107,21 @@ def _draw_ranks(
         table = plan(*(values for _, values in joint), semiring=LOG_SUM_EXP)
         factors.append((around, table.logsumexp(0)))
         eliminated.append((rank, around, table))
-    for rank, around, table in reversed(eliminated):
+    return eliminated[::-1]
+
+
+def _draw_ranks(
+    structure: Structure,
+    num: int,
+    generator: torch.Generator | None,
+    posterior: Posterior,
+    device: torch.device,
+) -> dict[int, Tensor]:
+    """The states `(num,)` of every rank: uniform, but for those that fixed edges touch."""
+    states = {
+        rank: torch.randint(size, (num,), generator=generator, device=device)
+        for rank, size in enumerate(structure.ranks)
+    }
+    for rank, around, table in posterior:
         states[rank] = _race(_given(table, around, states, num), generator).argmin(0)
     return states

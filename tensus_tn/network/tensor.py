@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import exp
+from math import exp, prod
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_size
+from tensus_tn._arguments import check_memory, check_size
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.network import interchange, resize
 from tensus_tn.network.conditional import Conditional
+from tensus_tn.network.planner import check_optimize
 from tensus_tn.network.queries import Choice, Index, Queries
 from tensus_tn.network.structure import Choices, Rank, Ties, edge_choices, make_structure
 from tensus_tn.network.typing import Optimize
@@ -89,10 +90,14 @@ class DagTensor(nn.Module, Queries):
         self.structure = make_structure(
             dag, sizes, rank, ties, normalized=parametrization == "softmax"
         )
-        self.init_scale, self.optimize = init_scale, optimize
+        self.init_scale, self.optimize = init_scale, check_optimize(optimize)
         self.memory_limit = check_size("memory_limit", memory_limit)
-        for e in range(len(dag.edges)):
-            core = torch.empty(self.structure.core_shape(e), dtype=dtype, device=device)
+        shapes = [self.structure.core_shape(e) for e in range(len(dag.edges))]
+        check_memory(
+            "parameters", sum(map(prod, shapes)), dtype or torch.get_default_dtype(), device
+        )
+        for e, shape in enumerate(shapes):
+            core = torch.empty(shape, dtype=dtype, device=device)
             self.register_parameter(f"core_{e}", nn.Parameter(core))
         self.reset_parameters(generator)
 

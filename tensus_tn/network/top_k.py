@@ -27,7 +27,7 @@ from tensus_tn.network.typing import Optimize
 
 _BEAM = 64  # prefixes kept at each depth for the first guess
 _BATCH = 1024  # prefixes expanded at once
-_DIGITS = 10  # values that agree so far are ties
+_DIGITS = 12  # values that agree so far are ties: less is noise in float64
 
 Prefix = tuple[int, ...]
 
@@ -38,8 +38,9 @@ class TopK:
 
     Attributes:
         index: `(k, M)`, in descending order of the entries; ties in ascending order of the index.
-        value: `(k,)`, the entries; differentiable.
-        exact: Whether it is proven that no other entry is larger.
+        value: `(k,)`, the entries, computed in float64 and then rounded; differentiable.
+        exact: Whether it is proven that no other entry is larger, by more than the rounding of
+            float64 (12 digits).
         gap: How much larger than the last of these an entry could be that was not found; 0 if exact.
     """
 
@@ -202,7 +203,7 @@ def _look_up(cores: list[Tensor], columns: list[int | None], prefixes: Tensor) -
 
 
 class _Found:
-    """The best `k` entries so far, or their logarithms. Values that agree to ten digits are ties."""
+    """The best `k` entries so far, or their logarithms. Values that agree to 12 digits are ties."""
 
     def __init__(self, k: int, *, log: bool) -> None:
         self.k, self.log = k, log

@@ -63,6 +63,31 @@ def test_gradient_recovers_too(ties):
     assert report.converged
 
 
+@pytest.mark.parametrize("method", ["als", "gradient"])
+@pytest.mark.parametrize("ties", ["node", "global"])
+@pytest.mark.parametrize(
+    "dag",
+    [
+        Dag.path(1),
+        Dag.path(4),
+        Dag([(2, 3), (0, 1), (1, 2)]),
+        Dag.complete(2),
+        Dag.complete(3),
+        DIAMOND,
+    ],
+    ids=str,
+)
+def test_every_method_on_every_kind_of_dag(dag, ties, method):
+    """Data that no network of rank 2 has exactly: the error falls, and is that of the result."""
+    shape = [3 + k % 2 for k in range(len(dag.edges))]
+    dense = torch.randn(shape, generator=generator(2), dtype=torch.float64)
+    options = {"ties": ties, "method": method, "restarts": 1, "max_sweeps": 8}
+    tensor, report = decompose(dense, dag, 2, **options)
+    assert relative_error(tensor, dense) == pytest.approx(report.error, abs=1e-9)
+    assert report.error <= report.errors[0]
+    assert report.error < 1
+
+
 def function_on_a_grid() -> Tensor:
     x = torch.linspace(0, 2, 8, dtype=torch.float64)
     a, b, c, d = torch.meshgrid(x, x, x, x, indexing="ij")

@@ -66,3 +66,12 @@ def test_a_conditional_follows_the_parameters():
     t.reset_parameters()
     assert not torch.allclose(left.to_dense(), before)
     torch.testing.assert_close(left.to_dense(), copy.deepcopy(left).to_dense())
+
+
+def test_marginals_on_a_long_path_sum_to_one():
+    t = DagTensor(Dag.path(1000), choices=3, rank=2)
+    left = t.condition(dict.fromkeys(t.edges[:-1:2], 1))
+    for edges in ([(1, 2)], [(1, 2), (3, 4)], [(999, 1000)]):
+        torch.testing.assert_close(left.marginal(edges).sum(), torch.ones(()), rtol=1e-6, atol=0)
+    for value in left.marginals().values():
+        torch.testing.assert_close(value.sum(), torch.ones(()), rtol=3e-6, atol=0)

@@ -3,6 +3,7 @@ import random
 import pytest
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensus_tn import Dag, DagTensor
 from tests.network.networks import brute_force, random_tensor
@@ -77,3 +78,43 @@ def test_rsample_carries_gradients():
     assert gradient[0] > 0.05
     assert (gradient[1:] < -0.02).all()
     assert t.core_1.grad is None  # the other edge has no part in it
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the largest tensor that any operation makes, in elements."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(x, torch.Tensor):
+                self.largest = max(self.largest, x.numel())
+        return result
+
+
+def test_many_samples_are_drawn_in_pieces_that_fit_the_limit():
+    t = DagTensor(Dag.complete(2), choices=50, rank=20, memory_limit=4 * 2000)
+    for tensor in (t, t.condition({(0, 1): 3})):
+        with LargestTensor() as record:
+            samples = tensor.sample(997)
+        assert samples.shape == (997, tensor.ndim)
+        assert record.largest <= max(samples.numel(), 2000)
+    check_counts(t.sample(20_000)[:, 1:2], t.marginal([(0, 2)]).detach())
+
+
+def test_draws_with_gradients_that_do_not_fit_are_refused():
+    t = DagTensor(Dag.path(2), choices=50, rank=2, memory_limit=4 * 2000)
+    t.rsample(40)
+    with pytest.raises(ValueError, match="the draws have 2,050 entries, above the memory limit"):
+        t.rsample(41)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_samples_of_short_dtypes_are_not_biased(dtype):
+    """Three choices: clocks in bfloat16 would tie, and the first choice would win them."""
+    t = DagTensor(Dag.path(1), choices=3, rank=1, init_scale=0.0, dtype=dtype)
+    samples = t.sample(300_000, generator=torch.Generator().manual_seed(0))
+    check_counts(samples, torch.full((3,), 1 / 3, dtype=torch.float64))
+    draws = t.rsample(10)[0, 1]
+    assert draws.dtype == dtype

@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from tensus_tn import Dag, DagTensor
+from tensus_tn import Dag, DagTensor, complete, decompose
 from tests.network.networks import brute_force, random_index
 
 
@@ -153,3 +153,46 @@ def test_a_dag_is_needed():
 def test_cores_are_real_numbers(dtype):
     with pytest.raises(TypeError, match=f"dtype must be a floating-point type, got {dtype}"):
         DagTensor(Dag.path(3), choices=3, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DagTensor(Dag.path(3), choices=3, rank=10**9),
+        lambda: DagTensor(Dag.path(3), choices=10**15, rank=1),
+        lambda: DagTensor.tensor_train((3, 3, 3), rank=10**9),
+        lambda: DagTensor.cp((3, 3), rank=10**15),
+        lambda: DagTensor.rank_one((10**15, 3)),
+        lambda: DagTensor(Dag.path(3), choices=3, rank=1).grow(10**9),
+        lambda: decompose(torch.ones(2, 2, 2), Dag.path(3), rank=10**9),
+        lambda: complete(torch.zeros(1, 3).long(), torch.ones(1), Dag.path(3), 3, rank=10**9),
+    ],
+)
+def test_more_parameters_than_memory_are_refused_with_their_size(make):
+    with pytest.raises(ValueError, match=r"[\d,]{12,} parameters .* take [\d,]+ bytes, more than"):
+        make()
+
+
+def test_the_largest_of_sizes_may_live_on_the_meta_device():
+    assert DagTensor(Dag.path(3), choices=3, rank=10**7, device="meta").num_parameters > 10**14
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, inputs, output, sizes, memory_limit=None):
+        return [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("optimize", "error", "message"),
+    [
+        ("fast", ValueError, "optimize: .*'fast' not found"),
+        ([(0, 1)], TypeError, r"a name or an optimizer of opt_einsum, got \[\(0, 1\)\]"),
+        (None, TypeError, "a name or an optimizer of opt_einsum, got None"),
+        (Unhashable(), TypeError, "optimize must be hashable.*got Unhashable"),
+    ],
+)
+def test_bad_optimize(optimize, error, message):
+    with pytest.raises(error, match=message):
+        DagTensor(Dag.path(3), choices=3, rank=2, optimize=optimize)
