@@ -75,7 +75,9 @@ def _show(arguments: argparse.Namespace) -> None:
     for k, meta_graphs in enumerate(several):
         for meta_graph in meta_graphs:
             tower = f"{('source', 'target')[k]}, " if len(several) > 1 else ""
-            print(f"{tower}probability {meta_graph.probability:.3f}\n{meta_graph}\n")
+            print(f"{tower}probability {meta_graph.probability:.3g}\n{meta_graph}\n")
+        share = sum(meta_graph.probability for meta_graph in meta_graphs)
+        print(f"together {100 * share:.3g} % of the whole\n")
     if arguments.figure:
         import matplotlib as mpl
 
@@ -88,10 +90,30 @@ def _show(arguments: argparse.Namespace) -> None:
         )
         for meta_graph, ax in zip(shown, axes[:, 0], strict=True):
             meta_graph.draw(ax)
-            ax.set_title(f"probability {meta_graph.probability:.3f}")
+            ax.set_title(f"probability {meta_graph.probability:.3g}")
         figure.savefig(arguments.figure)
         plt.close(figure)
         print(f"drawn to {arguments.figure}")
+
+
+def _explore(arguments: argparse.Namespace) -> None:
+    import webbrowser
+
+    from tensus_tn.explorer.page import write_page
+    from tensus_tn.tasks.models import explorer_views
+
+    paths = [Path(checkpoint) for checkpoint in arguments.checkpoint]
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    views = []
+    for path, folder in zip(paths, folders, strict=True):
+        config, model = restore(path)
+        graph = load_task(config).graph if arguments.instances else None
+        views += explorer_views(model, arguments.top, folder.name, graph)
+    out = Path(arguments.out or folders[0] / "explore.html")
+    write_page(out, views)
+    print(f"written to {out}")
+    if arguments.open:
+        webbrowser.open(out.resolve().as_uri())
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -172,6 +194,18 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         "--top", type=positive_integer, default=1, help="how many of the best (default: 1)"
     )
     sub.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
+    sub = _command(commands, "explore", "a page to click through what was learned", _explore)
+    sub.add_argument("checkpoint", nargs="+", help="files, or folders of runs")
+    sub.add_argument(
+        "--top", type=positive_integer, default=100, help="how many of the best (default: 100)"
+    )
+    sub.add_argument("--out", metavar="FILE", help="default: explore.html in the first folder")
+    sub.add_argument(
+        "--instances", action="store_true", help="load the data too, and list a few instances"
+    )
+    sub.add_argument(
+        "--no-open", dest="open", action="store_false", help="write the page, but do not open it"
+    )
     return parser
 
 

@@ -45,7 +45,16 @@ def test_train_evaluate_show(folder, capsys):
     )
     text = capsys.readouterr().out
     assert text.count("probability") == 3
+    assert "% of the whole" in text
     assert "<svg" in (folder / "a.svg").read_text()
+    runs = ["runs/train-planted", "runs/train-planted/checkpoint.pt"]
+    assert main(["explore", *runs, "--top", "7", "--instances", "--no-open"]) == 0
+    assert "written to runs/train-planted/explore.html" in capsys.readouterr().out
+    content = (folder / runs[0] / "explore.html").read_text().split('type="application/json">')[1]
+    views = json.loads(content.split("</script>")[0])["views"]
+    assert [view["name"] for view in views] == ["train-planted", "train-planted"]
+    assert [len(view["best"]) for view in views] == [7, 7]
+    assert any(entry["instances"] for entry in views[0]["best"])
 
 
 def test_search_then_train_what_was_found(folder, capsys):

@@ -42,7 +42,8 @@ def test_a_block_of_the_readme_runs_alone(block, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run_one_after_the_other(page):
+def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in python(page):
         exec(compile(block, str(page), "exec"), names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, prod
 from typing import Any, Literal
@@ -328,6 +329,40 @@ class DagTensor(nn.Module, Queries):
         for parameter, core in zip(self.parameters(), cores, strict=True):
             parameter.copy_(core.reshape(parameter.shape))
         return self
+
+    def explore(self, path: str | os.PathLike[str], *, k: int = 100) -> None:
+        """Write a page to look at this distribution: click a choice, see what the others become.
+
+        Args:
+            path: The HTML file. It needs nothing else, and no network.
+            k: How many of the most probable entries it lists.
+
+        Example:
+            >>> path = getfixture("tmp_path") / "tensor.html"
+            >>> DagTensor(Dag.complete(2), choices=3, rank=2).explore(path)
+            >>> path.read_text()[:15]
+            '<!doctype html>'
+        """
+        from tensus_tn.explorer.page import View, best_entries, write_page
+
+        write_page(path, [View("", self, best_entries(self, k))])
+
+    def _repr_html_(self) -> str:
+        """A small picture, which Jupyter shows: the most probable choice of every edge."""
+        from tensus_tn.explorer.svg import dag_svg
+
+        return dag_svg(self.dag, self._edge_labels())
+
+    def _edge_labels(self) -> dict[Edge, str]:
+        sizes = zip(self.dag.edges, self.structure.choices, strict=True)
+        if not self.structure.normalized:
+            return {edge: f"{size} choices" for edge, size in sizes}
+        labels = {}
+        for edge, chances in self.marginals().items():
+            best = int(chances.argmax())
+            name = self.choice_names[edge][best] if edge in self.choice_names else f"choice {best}"
+            labels[edge] = f"{name} {100 * chances[best].item():.0f} %"
+        return labels
 
     def extra_repr(self) -> str:
         """What `repr` shows."""

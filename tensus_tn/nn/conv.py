@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast, overload
 
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 
 from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge
+from tensus_tn.explorer.page import View, write_page
 from tensus_tn.network.structure import Rank, Ties
 from tensus_tn.network.tensor import DagTensor
 from tensus_tn.nn import learned
 from tensus_tn.nn.convert import features_and_graph, to_relation_graph
 from tensus_tn.nn.drawn import Draw, check_sampling
+from tensus_tn.nn.explore import NodeNames, meta_graph_view
 from tensus_tn.nn.fixed import FixedMetaGraphs
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
 from tensus_tn.nn.projection import Features, Projections, check_features, check_node_types
@@ -215,6 +218,51 @@ class MetaGraphConv(nn.Module):
             ['A -PA-> P', 'A -PA-> P -AP-> A', 'P -AP-> A']
         """
         return learned.meta_paths(self._search(head).tensor, k, self.schema.edge_types)
+
+    def explore(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        k: int = 100,
+        graph: RelationGraph | None = None,
+        node_names: NodeNames | None = None,
+    ) -> None:
+        """Write a page to look at what was learned: click a relation, see what the others become.
+
+        Args:
+            path: The HTML file. It needs nothing else, and no network.
+            k: How many of the best meta-graphs it lists, for each head.
+            graph: Where to look for instances of them.
+            node_names: The names of the nodes, by type, for these instances.
+
+        Example:
+            >>> conv = MetaGraphConv(4, 8, {"PA": ("A", "P"), "AP": ("P", "A")}, dag=Dag.path(2))
+            >>> path = getfixture("tmp_path") / "learned.html"
+            >>> conv.explore(path)
+            >>> path.read_text()[:15]
+            '<!doctype html>'
+        """
+        write_page(path, self.views(k, graph, node_names))
+
+    def views(
+        self,
+        k: int,
+        graph: RelationGraph | None = None,
+        node_names: NodeNames | None = None,
+        name: str = "",
+    ) -> list[View]:
+        """What `explore` shows, a view for each head, for a page with more than this layer."""
+        titles = (
+            [name]
+            if len(self.heads) == 1
+            else [f"{name} head {head}".strip() for head in range(len(self.heads))]
+        )
+        return [
+            meta_graph_view(
+                title, self._search(head).tensor, k, self.schema.edge_types, graph, node_names
+            )
+            for head, title in enumerate(titles)
+        ]
 
     def derive(self, k: int = 1) -> MetaGraphConv:
         """This layer, with its weights, over its best `k` meta-graphs alone.

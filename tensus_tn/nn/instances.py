@@ -1,4 +1,4 @@
-"""Counting the instances of a meta-graph: a join of the edges of its links, state after state.
+"""The instances of a meta-graph: counted by a join of the edges of its links, listed by a search.
 
 An instance gives every state a node such that every link finds an edge of its relation between the
 nodes of its two states; the two ends of an identity are the same node. Tables of such nodes, with
@@ -7,9 +7,10 @@ counts, are joined and summed out in an order of small fill.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -34,18 +35,9 @@ def count_instances(
     graph: RelationGraph, dag: Dag, relations: Mapping[Edge, str], max_rows: int
 ) -> int:
     """The number of instances; exact up to 2^53."""
-    links = [edge for _, edges in useful_links(dag, relations) for edge in edges]
-    if not links:
-        return 0
-    number = _merged_states(dag, links, relations)
-    tables = [
-        _edges(graph, relations[edge], number[edge[0]], number[edge[1]])
-        for edge in links
-        if relations[edge] != IDENTITY
-    ]
-    if not tables:  # all states are one, which may be any node
-        return graph.num_nodes
-    tables = _filtered(tables, graph.num_nodes)
+    number, tables = _tables(graph, dag, relations)
+    if not tables:  # without a link there is no instance; all states may also be one, of any node
+        return graph.num_nodes if number else 0
     for state in list(min_fill_order([table.states for table in tables], set())):
         joint = [table for table in tables if state in table.states]
         tables = [table for table in tables if state not in table.states]
@@ -55,9 +47,60 @@ def count_instances(
     return int(np.prod([table.count.sum() for table in tables]))
 
 
+def list_instances(
+    graph: RelationGraph, dag: Dag, relations: Mapping[Edge, str], limit: int
+) -> list[dict[Node, int]]:
+    """Up to `limit` instances, each the node of every state on a link, by a search in depth."""
+    number, tables = _tables(graph, dag, relations)
+    if not tables:
+        nodes = range(min(limit, graph.num_nodes) if number else 0)
+        return [dict.fromkeys(number, node) for node in nodes]
+    states = sorted({state for table in tables for state in table.states})
+    found = islice(_search(tables, states, {}), limit)
+    return [{node: instance[k] for node, k in number.items()} for instance in found]
+
+
+def _search(
+    tables: list[_Table], states: list[int], chosen: dict[int, int]
+) -> Iterator[dict[int, int]]:
+    """All ways to give the remaining states a node, one state after the other."""
+    if len(chosen) == len(states):
+        yield chosen
+        return
+    state = states[len(chosen)]
+    columns = [_column(table, state, chosen) for table in tables if state in table.states]
+    for node in reduce(np.intersect1d, columns[1:], np.unique(columns[0])).tolist():
+        yield from _search(tables, states, {**chosen, state: node})
+
+
+def _column(table: _Table, state: int, chosen: Mapping[int, int]) -> npt.NDArray[np.int64]:
+    """The nodes of one state in the rows that agree with what is chosen."""
+    agrees = np.ones(len(table.count), dtype=bool)
+    for k, other in enumerate(table.states):
+        if other in chosen:
+            agrees &= table.nodes[:, k] == chosen[other]
+    column: npt.NDArray[np.int64] = table.nodes[agrees, table.states.index(state)]
+    return column
+
+
+def _tables(
+    graph: RelationGraph, dag: Dag, relations: Mapping[Edge, str]
+) -> tuple[dict[Node, int], list[_Table]]:
+    """A number for every state on a link, and the possible edges of every link but identities."""
+    links = [edge for _, edges in useful_links(dag, relations) for edge in edges]
+    number = _merged_states(dag, links, relations)
+    tables = [
+        _edges(graph, relations[edge], number[edge[0]], number[edge[1]])
+        for edge in links
+        if relations[edge] != IDENTITY
+    ]
+    return number, _filtered(tables, graph.num_nodes)
+
+
 def _merged_states(dag: Dag, links: list[Edge], relations: Mapping[Edge, str]) -> dict[Node, int]:
-    """A number for every state, the same for those that identities join."""
-    number = {node: k for k, node in enumerate(dag.nodes)}
+    """A number for every state on a link, the same for those that identities join."""
+    used = {node for edge in links for node in edge}
+    number = {node: k for k, node in enumerate(dag.nodes) if node in used}
     for tail, head in links:
         if relations[tail, head] == IDENTITY:
             old, new = number[head], number[tail]

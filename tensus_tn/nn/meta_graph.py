@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tensus_tn._arguments import check_size
 from tensus_tn.dag import Dag, Edge, Node
-from tensus_tn.nn.instances import count_instances
+from tensus_tn.explorer.svg import dag_svg
+from tensus_tn.nn.instances import count_instances, list_instances
 from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.schema import IDENTITY, EdgeType
 from tensus_tn.propagation.relation_graph import RelationGraph
@@ -51,6 +53,11 @@ class MetaPath:
         first = tuple(kind[0] for kind in self.edge_types[:1])
         return first + tuple(kind[2] for kind in self.edge_types)
 
+    @property
+    def joins(self) -> bool:
+        """Whether every relation begins at the type where the one before it ends."""
+        return all(a[2] == b[0] for a, b in pairwise(self.edge_types))
+
     def letters(self, letter: Mapping[str, str] | None = None) -> str:
         """The path as a string of types such as `"APVPA"`, the type that receives first.
 
@@ -67,6 +74,17 @@ class MetaPath:
                     f"node types {sorted(letter)} begin alike: say what stands for each"
                 )
         return "".join(letter[kind] for kind in reversed(self.node_types))
+
+    def title(self) -> str:
+        """The path as people call it, then as text; the text alone where letters do not tell it.
+
+        Example:
+            >>> MetaPath((("venue", "publishes", "paper"), ("paper", "of", "author"))).title()
+            'APV: venue -publishes-> paper -of-> author'
+        """
+        initials = {kind: kind[:1].upper() for kind in self.node_types}
+        told = self.joins and "" not in initials and len(set(initials.values())) == len(initials)
+        return f"{self.letters()}: {self}" if told and self.edge_types else str(self)
 
 
 @dataclass(frozen=True)
@@ -85,7 +103,7 @@ class MetaGraph:
         >>> types = {"PA": ("A", "PA", "P"), "CP": ("P", "CP", "C")}
         >>> meta_graph = MetaGraph(Dag.complete(2), relations, edge_types=types)
         >>> print(meta_graph)
-        A -PA-> P -CP-> C
+        CPA: A -PA-> P -CP-> C
         >>> MetaGraph.from_json(meta_graph.to_json()) == meta_graph
         True
     """
@@ -115,14 +133,15 @@ class MetaGraph:
         return tuple(edge for _, edges in useful for edge in edges)
 
     def __str__(self) -> str:
-        """One line for each way from source to sink; a comma where the types do not join.
+        """One line for each way from source to sink: its types in letters, then its relations.
 
-        Such a way carries features only by the self-loops of a relation.
+        A comma stands where the types do not join: such a way carries features only by the self-loops
+        of a relation, and has no letters.
         """
         lines = []
         for word, times in self._words().items():
-            edge_types = [self.edge_types.get(name, ("", name, "")) for name in word]
-            lines.append(_text(edge_types) + (f"  (x {times})" if times > 1 else ""))
+            path = MetaPath(tuple(self.edge_types.get(name, ("", name, "")) for name in word))
+            lines.append(path.title() + (f"  (x {times})" if times > 1 else ""))
         return "\n".join(lines) or "no path from source to sink"
 
     def paths(self) -> list[MetaPath]:
@@ -166,6 +185,18 @@ class MetaGraph:
         """
         return count_instances(graph, self.dag, self.relations, max_rows)
 
+    def instances(self, graph: RelationGraph, limit: int = 5) -> list[dict[Node, int]]:
+        """Up to `limit` instances in a graph: for each, the node of every state that has a link.
+
+        Example:
+            >>> import torch
+            >>> knows = {"K": torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])}
+            >>> graph = RelationGraph.from_edge_index(knows, 4)
+            >>> MetaGraph(Dag.path(2), {(0, 1): "K", (1, 2): "K"}).instances(graph)
+            [{0: 0, 1: 1, 2: 3}, {0: 0, 1: 2, 2: 3}]
+        """
+        return list_instances(graph, self.dag, self.relations, check_size("limit", limit))
+
     def draw(self, ax: Axes | None = None) -> Axes:
         """Draw the links with their relations and weights; needs matplotlib.
 
@@ -180,6 +211,11 @@ class MetaGraph:
             for edge in self._require_links()
         }
         return Dag(labels).draw(ax, edge_labels=labels)
+
+    def _repr_html_(self) -> str:
+        """A small picture, which Jupyter shows."""
+        links = self.links
+        return dag_svg(Dag(links), {e: self.relations[e] for e in links}) if links else str(self)
 
     def to_networkx(self) -> networkx.DiGraph:
         """The links as a networkx `DiGraph` with the attributes `relation` and `weight`.
@@ -268,12 +304,11 @@ def paths_that_join(
     words: Mapping[Word, float], edge_types: Mapping[str, EdgeType]
 ) -> list[MetaPath]:
     """The words whose relations join: each begins in the node type where the last one ended."""
-    paths = []
-    for word, weight in words.items():
-        kinds = tuple(edge_types.get(name, ("", name, "")) for name in word)
-        if all(a[2] == b[0] for a, b in pairwise(kinds)):
-            paths.append(MetaPath(kinds, float(weight)))
-    return paths
+    paths = [
+        MetaPath(tuple(edge_types.get(name, ("", name, "")) for name in word), float(weight))
+        for word, weight in words.items()
+    ]
+    return [path for path in paths if path.joins]
 
 
 def _text(edge_types: Iterable[EdgeType]) -> str:

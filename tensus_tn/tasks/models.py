@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from tensus_tn.dag import Dag
+from tensus_tn.explorer.page import View
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
+from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.task import ModelSpec
 
@@ -54,8 +56,27 @@ def build_model(
 
 def best_meta_graphs(model: MetaGraphNet | TwoTowers, k: int) -> list[list[MetaGraph]]:
     """The `k` most probable meta-graphs, best first: of the network, or of either tower."""
-    nets = [model.source, model.target] if isinstance(model, TwoTowers) else [model]
-    return [net.layers[0].meta_graphs(k) for net in nets]
+    return [net.layers[0].meta_graphs(k) for net in _networks(model).values()]
+
+
+def explorer_views(
+    model: MetaGraphNet | TwoTowers, k: int, name: str, graph: RelationGraph | None = None
+) -> list[View]:
+    """What a page shows of a model: a view for every head of every layer of its networks."""
+    found = []
+    for tower, net in _networks(model).items():
+        for number, layer in enumerate(net.layers):
+            part = f"layer {number}" if len(net.layers) > 1 else ""
+            title = " ".join(filter(None, (name, tower, part)))
+            found += layer.views(k, graph, name=title)
+    return found
+
+
+def _networks(model: MetaGraphNet | TwoTowers) -> dict[str, MetaGraphNet]:
+    """The network, or the two towers by name."""
+    if isinstance(model, TwoTowers):
+        return {"source": model.source, "target": model.target}
+    return {"": model}
 
 
 def _network(config: Config, spec: ModelSpec, target: str) -> MetaGraphNet:

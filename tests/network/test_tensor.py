@@ -196,3 +196,13 @@ class Unhashable:
 def test_bad_optimize(optimize, error, message):
     with pytest.raises(error, match=message):
         DagTensor(Dag.path(3), choices=3, rank=2, optimize=optimize)
+
+
+def test_a_notebook_shows_the_most_probable_choices():
+    t = DagTensor(Dag.path(2), choices=["a", "b"], rank=2)
+    with torch.no_grad():
+        t.core_0[1], t.core_1[0] = 50.0, 50.0
+    picture = t._repr_html_()
+    assert ">b 100 %</text>" in picture
+    assert ">a 100 %</text>" in picture
+    assert ">3 choices</text>" in DagTensor.tensor_train((3, 3), rank=2)._repr_html_()

@@ -1,4 +1,4 @@
-"""Instances of a meta-graph, counted by hand."""
+"""Instances of a meta-graph, counted and listed by hand."""
 
 import itertools
 
@@ -10,27 +10,28 @@ from tensus_tn.nn import MetaGraph
 from tests.nn.meta_graphs import DAGS, dense, random_graph
 
 
-def count_by_hand(graph, meta_graph):
-    """All assignments of nodes to states, tried one after the other."""
+def instances_by_hand(graph, meta_graph):
+    """All assignments of nodes to states that fit, found by trying every one."""
     edges = {
         name: {(int(c), int(r)) for r, c in torch.nonzero(a)} for name, a in dense(graph).items()
     }
     links = meta_graph.links
-    states = sorted({state for edge in links for state in edge}, key=str)
-    total = 0
+    states = sorted({state for edge in links for state in edge}, key=meta_graph.dag.nodes.index)
+    found = []
     for nodes in itertools.product(range(graph.num_nodes), repeat=len(states)):
         at = dict(zip(states, nodes, strict=True))
-        total += all(
+        if all(
             at[j] == at[k]
             if meta_graph.relations[j, k] == "identity"
             else (at[j], at[k]) in edges[meta_graph.relations[j, k]]
             for j, k in links
-        )
-    return total if links else 0
+        ):
+            found.append(at)
+    return found if links else []
 
 
 @pytest.mark.parametrize("dag", DAGS.values(), ids=DAGS)
-def test_instances_are_counted(dag):
+def test_instances_are_counted_and_listed(dag):
     found = []
     for seed in range(6):
         torch.manual_seed(seed)
@@ -39,7 +40,10 @@ def test_instances_are_counted(dag):
         relations = {e: names[int(torch.randint(5, ()))] for e in dag.edges}
         meta_graph = MetaGraph(dag, relations)
         found.append(meta_graph.count(graph))
-        assert found[-1] == count_by_hand(graph, meta_graph)
+        expected = instances_by_hand(graph, meta_graph)
+        assert found[-1] == len(expected)
+        assert meta_graph.instances(graph, limit=10**6) == expected
+        assert meta_graph.instances(graph, limit=2) == expected[:2]
     assert any(found)
 
 
@@ -66,3 +70,9 @@ def test_self_loops_are_no_instances_and_large_tables_are_refused():
         triangle.count(every, max_rows=100)
     with pytest.raises(ValueError, match="no relation 'B'"):
         MetaGraph(Dag.path(1), {(0, 1): "B"}).count(graph)
+
+
+def test_a_limit_that_is_none_is_refused():
+    graph = random_graph(5)
+    with pytest.raises(ValueError, match="limit must be a positive integer, got 0"):
+        MetaGraph(Dag.path(1), {(0, 1): "PA"}).instances(graph, 0)

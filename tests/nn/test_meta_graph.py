@@ -20,7 +20,7 @@ DIAMOND = MetaGraph(
 
 def test_a_path_prints_as_a_meta_path():
     relations = {(0, 1): "PA", (1, 2): "CP"}
-    assert str(MetaGraph(Dag.path(2), relations, edge_types=EDGE_TYPES)) == "A -PA-> P -CP-> C"
+    assert str(MetaGraph(Dag.path(2), relations, edge_types=EDGE_TYPES)) == "CPA: A -PA-> P -CP-> C"
     assert str(MetaGraph(Dag.path(2), relations)) == "-PA-> -CP->"
     broken = {(0, 1): "PC", (1, 2): "PA"}
     assert str(MetaGraph(Dag.path(2), broken, edge_types=EDGE_TYPES)) == "C -PC-> P, A -PA-> P"
@@ -30,7 +30,7 @@ def test_a_path_prints_as_a_meta_path():
 
 
 def test_a_graph_prints_all_its_ways_with_their_number():
-    assert str(DIAMOND).splitlines() == ["A -PA-> P -AP-> A  (x 2)", "identity"]
+    assert str(DIAMOND).splitlines() == ["APA: A -PA-> P -AP-> A  (x 2)", "identity"]
     assert {(str(p), p.weight) for p in DIAMOND.paths()} == {
         ("A -PA-> P -AP-> A", 2.0),
         ("identity", 1.0),
@@ -52,6 +52,16 @@ def test_letters():
     clash = MetaPath((("actor", "in", "movie"), ("movie", "of", "award")))
     with pytest.raises(ValueError, match="begin alike"):
         clash.letters()
+    assert clash.title() == str(clash)
+    assert MetaPath(()).title() == "identity"
+
+
+def test_a_notebook_shows_the_links_that_count():
+    picture = DIAMOND._repr_html_()
+    assert picture.startswith("<svg")
+    assert picture.count(">AP</text>") == 2
+    assert "zero" not in picture
+    assert MetaGraph(Dag.path(1), {(0, 1): "zero"})._repr_html_() == "no path from source to sink"
 
 
 def test_exports():

@@ -1,0 +1,1 @@
+"""Looking at what was learned: a page to click through, and small pictures for notebooks."""
