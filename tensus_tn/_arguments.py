@@ -33,3 +33,10 @@ def check_memory(
             f"{number:,} {what} of {dtype} take {size:,} bytes, more than the {memory:,} bytes of "
             f"memory that this machine has"
         )
+
+
+def check_share(what: str, value: float) -> float:
+    """Return `value`, a number from 0 to below 1, or raise a ValueError."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{what} must be in [0, 1), got {value}")
+    return value

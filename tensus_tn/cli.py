@@ -29,6 +29,8 @@ from tensus_tn.tasks import (
 from tensus_tn.tasks.config import add_arguments, from_arguments, read_toml
 from tensus_tn.tasks.presets import Phase
 
+PRESETS = ("diffmg",)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for wrong input, or 130 after Ctrl-C.
@@ -170,6 +172,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         sub.add_argument(
             "--config", metavar="FILE", help="TOML file of settings; flags override it"
         )
+        if phase == "train":
+            sub.add_argument(
+                "--preset", choices=PRESETS, help="DiffMG's settings in the place of the defaults"
+            )
         if name == "compare":
             sub.add_argument(
                 "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="NAME",
@@ -229,13 +235,18 @@ def _command(
 
 
 def _defaults(name: str, phase: Phase, argv: Sequence[str]) -> Config:
-    """What a flag is when it is not given: from `--config`, from the data's preset, or in general."""
+    """What a flag is when it is not given: from `--config`, from a preset, or in general."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--config")
     early.add_argument("--data")
+    early.add_argument("--preset")
     given, _ = early.parse_known_args(argv)
     file = read_toml(given.config) if given.config and argv[0] == name else {}
+    chosen = given.preset or file.pop("preset", None)
+    if chosen not in (None, *PRESETS):
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {chosen!r}")
     data = Config(data=given.data or file.get("data", Config.data)).data  # checked
     out = str(Path("runs") / f"{name}-{Path(data).stem}")
-    values = {**preset(data, phase), "out": out, **file, "data": data}
+    ours = phase == "train" and data != "planted" and chosen is None
+    values = {**({} if ours else preset(data, phase)), "out": out, **file, "data": data}
     return Config().with_values(values)

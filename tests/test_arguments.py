@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tensus_tn._arguments import check_memory, check_size
+from tensus_tn._arguments import check_memory, check_share, check_size
 
 
 @pytest.mark.parametrize("value", [1, np.int64(1), np.uint8(1), torch.tensor(1)])
@@ -26,3 +26,10 @@ def test_what_the_machine_cannot_hold_is_refused_with_its_size():
     ):
         check_memory("floats", 10**15, torch.float64)
     check_memory("floats", 10**15, torch.float64, "meta")
+
+
+def test_a_share_is_below_one():
+    assert check_share("dropout", 0.5) == 0.5
+    for value in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got"):
+            check_share("dropout", value)

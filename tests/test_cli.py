@@ -93,11 +93,14 @@ def test_bench(capsys, folder):
 
 
 def test_help_shows_every_default_of_the_data(capsys):
-    text = help_of(capsys, "train", "--data", "imdb")
+    text = help_of(capsys, "train", "--data", "imdb", "--preset", "diffmg")
     for field in fields(Config):
         assert f"--{field.name.replace('_', '-')}" in text
     assert "learning rate of the weights (Adam) (default: 0.01)" in text
-    assert "on the projected input (default: 0.7)" in text
+    assert "on the projected input, as in DiffMG (default: 0.7)" in text
+    assert "learning rate of the weights (Adam) (default: 0.005)" in help_of(
+        capsys, "train", "--data", "imdb"
+    )
     assert "learning rate of the cores (Adam) (default: 0.0003)" in help_of(
         capsys, "search", "--data", "imdb"
     )
@@ -119,6 +122,7 @@ def test_flags_override_the_file_and_the_file_the_presets(folder):
         (["train", "--rank", "0"], "rank must be positive"),
         (["train", "--config", "missing.toml"], "missing.toml"),
         (["train", "--config", "bad.toml"], "did you mean 'rank'"),
+        (["train", "--config", "preset.toml"], "preset must be one of diffmg, got 'gtn'"),
         (["train", "--data", "ACM"], "douban, planted; did you mean 'acm'?"),
         (["show", "bad.toml"], "bad.toml is not a checkpoint, or is damaged"),
         (["train", "--out", "bad.toml"], "can't make the folder bad.toml: bad.toml is a file"),
@@ -131,6 +135,7 @@ def test_flags_override_the_file_and_the_file_the_presets(folder):
 def test_wrong_input_is_one_line_and_exit_code_2(folder, capsys, arguments, message):
     (folder / "bad.toml").write_text("ranks = 2\n")
     (folder / "number.toml").write_text("data = 3\n")
+    (folder / "preset.toml").write_text('preset = "gtn"\n')
     assert main(arguments) == 2
     errors = capsys.readouterr().err
     assert message in errors

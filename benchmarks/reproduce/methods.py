@@ -44,7 +44,8 @@ Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]
 
 _RECORDED = (
-    "lr", "weight_decay", "dropout", "norm", "input_activation", "rank", "updates", "core_lr",
+    "lr", "weight_decay", "dropout", "state_dropout", "norm", "input_activation", "rank", "updates",
+    "core_lr",
 )  # fmt: skip
 _PUBLISHED_LINKS = [(k, k + 1) for k in range(4)] + [
     (j, k) for k in range(2, 5) for j in range(k - 1)

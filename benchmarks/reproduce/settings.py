@@ -37,8 +37,8 @@ DIFFMG_RESTARTS = 3
 #: grid on validation data, with the meta-graph that DiffMG published.
 TUNED: dict[str, dict[str, Any]] = {
     "dblp": {},
-    "acm": {"lr": 0.005, "weight_decay": 0.001, "dropout": 0.8},
-    "imdb": {"lr": 0.002, "weight_decay": 0.01, "dropout": 0.9},
+    "acm": {"lr": 0.005, "weight_decay": 0.001, "state_dropout": 0.8},
+    "imdb": {"lr": 0.002, "weight_decay": 0.01, "state_dropout": 0.9},
     "amazon": {},
     "yelp": {},
     PARTIAL: {},

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from tensus_tn import Dag
 from tensus_tn.data import planted
-from tensus_tn.nn import MetaGraph, MetaGraphNet
+from tensus_tn.nn import DIFFMG, MetaGraph, MetaGraphNet
 
 
 def main(figure: str = "", epochs: int = 100) -> dict[int, tuple[float, list[MetaGraph]]]:
@@ -24,7 +24,8 @@ def main(figure: str = "", epochs: int = 100) -> dict[int, tuple[float, list[Met
     found = {}
     for rank in (1, 2):
         torch.manual_seed(0)
-        net = MetaGraphNet(sizes, 16, 2, data.metadata, "t", dag=Dag.path(2), rank=rank)
+        settings = {**DIFFMG, "dag": Dag.path(2), "rank": rank, "init_scale": 0.1}
+        net = MetaGraphNet(sizes, 16, 2, data.metadata, "t", **settings)
         optimizer = torch.optim.Adam(
             [
                 {"params": net.weight_parameters(), "lr": 0.02},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from tensus_tn.data import Dataset, NodePairs, Relation
-from tensus_tn.tasks import Config, best_meta_graphs, build_model, fit, make_task
+from tensus_tn.tasks import Config, best_meta_graphs, build_model, fit, make_task, preset
 
 COUNTS = {"user": 300, "item": 400, "brand": 20}
 
@@ -50,11 +50,9 @@ def shop(seed: int = 0) -> Dataset:
 
 
 def main(epochs: int = 80) -> float:
-    task = make_task(shop())
-    config = Config(
-        epochs=epochs, patience=0, select="metric", hidden=32, steps=3,
-        dropout=0.6, lr=0.02, core_lr=0.02,
-    )  # fmt: skip
+    task = make_task(shop(), "diffmg")
+    changes = {"epochs": epochs, "hidden": 32, "steps": 3, "state_dropout": 0.6, "lr": 0.02}
+    config = Config(select="metric", core_lr=0.02).with_values({**preset("shop"), **changes})
     torch.manual_seed(0)
     model = build_model(config, task.spec)
     result = fit(model, task, config)

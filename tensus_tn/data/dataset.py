@@ -234,7 +234,7 @@ class Dataset:
         """The (source, destination) types of every relation, as `tensus_tn.nn` takes them."""
         return {name: (r.source, r.destination) for name, r in self.relations.items()}
 
-    def graph(self, normalisation: Normalisation = "diffmg") -> RelationGraph:
+    def graph(self, normalisation: Normalisation = "row") -> RelationGraph:
         """The relations for propagation, with the identity and the zero relation appended.
 
         `"diffmg"`: `D^-1 (A + I)` for every relation, `D^-1/2 (A + I) D^-1/2` for symmetric ones.

@@ -3,11 +3,12 @@
 from tensus_tn.nn.conv import MetaGraphConv
 from tensus_tn.nn.drawn import Draw
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
-from tensus_tn.nn.net import MetaGraphNet
+from tensus_tn.nn.net import DIFFMG, MetaGraphNet
 from tensus_tn.nn.search import MetaGraphSearch
 from tensus_tn.nn.towers import TwoTowers
 
 __all__ = [
+    "DIFFMG",
     "Draw",
     "MetaGraph",
     "MetaGraphConv",

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_size
+from tensus_tn._arguments import check_share, check_size
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.explorer.page import View, write_page
 from tensus_tn.network.structure import Rank, Ties
@@ -30,6 +30,9 @@ from tensus_tn.propagation.relation_graph import RelationGraph
 
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[Tensor], Tensor]
+
+#: Far below the weight of any path that counts: so the state is zero where no path arrives.
+_NO_PATH = 1e-6
 
 
 class MetaGraphConv(nn.Module):
@@ -61,7 +64,13 @@ class MetaGraphConv(nn.Module):
         dropout: On the input, unless it is sparse or ids.
         norm: Makes the normalisation of the output, called with ``out_channels``: `nn.LayerNorm`.
         activation: After it, for example `F.gelu`.
+        affine: Whether there is an affine map before the propagation; where types have sizes of their
+            own there always is.
         bias: Whether the affine map has one.
+        divide: Whether states are divided by what a column of ones becomes by the same propagation.
+            Then they are means over all paths that arrive at a node, whose weights sum to one
+            whatever types the relations join. On relations that are not normalised
+            (`normalize=None`), this is GTN's normalisation after the product.
         init_scale: The standard deviation of the initial logits; DiffMG has 0.001.
         normalize: Of the relations of a PyG or DGL graph, see `RelationGraph`.
         self_loops: Likewise.
@@ -94,7 +103,9 @@ class MetaGraphConv(nn.Module):
         dropout: float = 0.0,
         norm: Norm | None = None,
         activation: Activation | None = None,
+        affine: bool = True,
         bias: bool = True,
+        divide: bool = False,
         init_scale: float = 0.1,
         normalize: Normalize = "row",
         self_loops: bool = True,
@@ -103,21 +114,26 @@ class MetaGraphConv(nn.Module):
         check_size("out_channels", out_channels)
         if out_channels % check_size("heads", heads):
             raise ValueError(f"out_channels ({out_channels}) must be a multiple of heads ({heads})")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.schema, self.target = Schema.of(metadata), target
-        self.normalize, self.self_loops = normalize, self_loops
-        self.dropout, self.activation = dropout, activation
+        self.normalize, self.self_loops, self.divide = normalize, self_loops, divide
+        self.dropout, self.activation = check_share("dropout", dropout), activation
         self.lin: nn.Module
         if isinstance(in_channels, Mapping):
             kinds = self.schema.node_types
             check_node_types(in_channels, kinds)
             sizes = {kind: in_channels[kind] for kind in kinds}
             self.lin = Projections(sizes, out_channels, bias)
-        else:
+        elif affine:
             check_size("in_channels", in_channels)
             self.lin = nn.Linear(in_channels, out_channels, bias=bias)
+        elif in_channels != out_channels:
+            raise ValueError(
+                f"without an affine map in_channels ({in_channels}) must be out_channels "
+                f"({out_channels})"
+            )
+        else:
+            self.lin = nn.Identity()
         dag = Dag.complete(4) if dag is None else dag
         allowed = self.schema.choices(dag, target, choices or {})
         self.heads = nn.ModuleList(
@@ -364,9 +380,9 @@ class MetaGraphConv(nn.Module):
             if rows != slice(None):
                 raise ValueError("rows are of a matrix of features; a dict has every node type")
             return self._forward_types(x, graph, draw)
-        if not isinstance(self.lin, nn.Linear):
+        if isinstance(self.in_channels, Mapping):
             raise TypeError("in_channels differ between node types: give features as a dict")
-        check_features("features", x, self.lin.in_features)
+        check_features("features", x, self.in_channels)
         self._check_graph(graph)
         h = self.lin(F.dropout(x, self.dropout, self.training))
         return self._finish(self._propagate(h, graph, draw)[rows])
@@ -413,7 +429,10 @@ class MetaGraphConv(nn.Module):
         return converted
 
     def _propagate(self, h: Tensor, graph: RelationGraph, draw: Sequence[Draw] | None) -> Tensor:
-        arguments = [(part, graph) for part in h.chunk(len(self.heads), dim=-1)]
+        shares = h.chunk(len(self.heads), dim=-1)
+        if self.divide:
+            shares = tuple(torch.cat([part, part.new_ones(len(part), 1)], -1) for part in shares)
+        arguments = [(part, graph) for part in shares]
         if draw is None:
             parts = [head(*args) for head, args in zip(self.heads, arguments, strict=True)]
         else:
@@ -423,6 +442,8 @@ class MetaGraphConv(nn.Module):
                 self._search(k)(*args, drawn)
                 for k, (args, drawn) in enumerate(zip(arguments, draw, strict=True))
             ]
+        if self.divide:
+            parts = [part[:, :-1] / (part[:, -1:] + _NO_PATH) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _finish(self, y: Tensor) -> Tensor:

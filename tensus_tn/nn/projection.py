@@ -60,6 +60,27 @@ class Projections(nn.Module):
         return [project(x[kind]) for kind, project in zip(self.node_types, self.maps, strict=True)]
 
 
+def drop_features(x: Tensor, p: float) -> Tensor:
+    """Dropout of features in training: of all entries, or of the non-zeros of a sparse matrix.
+
+    Ids stay as they are.
+
+    Example:
+        >>> drop_features(torch.eye(3).to_sparse(), 0.5).to_dense().count_nonzero() <= 3
+        tensor(True)
+    """
+    if p == 0 or not x.is_floating_point():
+        return x
+    if x.layout == torch.strided:
+        return F.dropout(x, p)
+    if x.layout == torch.sparse_csr:
+        kept = F.dropout(x.values(), p)
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), kept, x.shape)
+    coo = x.to_sparse_coo().coalesce()
+    kept = F.dropout(coo.values(), p)
+    return torch.sparse_coo_tensor(coo.indices(), kept, x.shape, is_coalesced=True)
+
+
 def check_node_types(x: Mapping[str, object], node_types: tuple[str, ...]) -> None:
     """Check that there is something for every node type, and nothing else."""
     if set(x) != set(node_types):

@@ -36,9 +36,10 @@ def gtn(config: Config, task: Task) -> Result:
 
 
 def diffmg(config: Config, task: Task) -> Result:
-    """Search by sampling at rank 1, then train the meta-graph that it ends with."""
+    """Search over the complete DAG by sampling at rank 1, then train the meta-graph it ends with."""
     if not config.out:
         raise ValueError("diffmg keeps its search in a file: set `out`")
+    config = config.with_values({"topology": "complete"})
     same = {key: getattr(config, key) for key in SHAPE}
     search = {**preset(config.data, "search"), **same, "out": str(Path(config.out) / "search")}
     run(config.with_values(search), task)

@@ -24,7 +24,7 @@ def _option(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Config:
-    """The settings of one run; for the data sets of the paper, `for_data` has those of DiffMG.
+    """The settings of one run; `preset` has those of DiffMG.
 
     Example:
         >>> config = Config(data="planted", rank=2)
@@ -37,16 +37,21 @@ class Config:
 
     data: str = _option("planted", "name of a data set, or path of a file or folder")
     node_types: NodeTypes = _option("true", "node types; DiffMG's are wrong on DBLP")  # noqa: RUF009
-    normalisation: Normalisation = _option("diffmg", "rows of A + I as in DiffMG, of A, or none")  # noqa: RUF009
+    normalisation: Normalisation = _option("row", "rows of A, of A + I as in DiffMG, or none")  # noqa: RUF009
+    divide: bool = _option(True, "states are means over the paths that arrive, not sums")
 
-    topology: Literal["complete", "path"] = _option("complete", "links between states")
+    topology: Literal["complete", "path"] = _option("path", "links between states")
     steps: int = _option(4, "states after the first one")
     rank: int = _option(2, "rank of the states; 1 is DiffMG (GTN on a path)")
     ties: Literal["node", "global"] = _option("node", "a rank index for each state, or one (CP)")
     init_scale: float = _option(0.1, "standard deviation of the initial logits of the cores")
     hidden: int = _option(64, "size of the states")
-    dropout: float = _option(0.0, "on the projected input")
-    norm: Literal["affine", "plain", "none"] = _option("affine", "layer norm of the output")
+    affine: bool = _option(False, "an affine map between input projection and propagation")
+    head: Literal["mlp", "linear"] = _option("mlp", "from states to classes: two layers, or one")
+    dropout: float = _option(0.5, "on the features, and on what enters the head")
+    state_dropout: float = _option(0.0, "on the projected input, as in DiffMG")
+    norm: Literal["affine", "plain", "none"] = _option("none", "layer norm after the propagation")
+    activation: Literal["relu", "gelu"] = _option("relu", "after that")
     input_activation: Literal["none", "tanh"] = _option("none", "after the input projection")
 
     search: Literal["soft", "sampled", "gumbel"] = _option(
@@ -59,16 +64,16 @@ class Config:
         "", "checkpoint or folder of a search: train only its best meta-graph"
     )
     top: int = _option(1, "with `meta-graph`: so many of its best, mixed")
-    epochs: int = _option(50, "at most")
+    epochs: int = _option(150, "at most")
     lr: float = _option(0.005, "learning rate of the weights (Adam)")
     weight_decay: float = _option(0.001, "of the weights")
-    core_lr: float = _option(0.01, "learning rate of the cores (Adam)")
+    core_lr: float = _option(0.1, "learning rate of the cores (Adam)")
     epsilon: float = _option(0.0, "sampled: the chance of a random meta-graph in the first epoch")
     epsilon_decay: float = _option(0.9, "factor of epsilon after every epoch")
     select: Literal["loss", "metric", "last"] = _option(
         "loss", "keep the epoch of lowest validation loss, of best validation metric, or the last"
     )
-    patience: int = _option(10, "epochs without improvement before stopping; 0: never stop")
+    patience: int = _option(30, "epochs without improvement before stopping; 0: never stop")
     seed: int = _option(0, "of initial values, dropout and samples")
 
     out: str = _option("", "folder for checkpoint, results and logs; none are written if empty")
@@ -84,7 +89,7 @@ class Config:
         for name in ("steps", "rank", "hidden", "top", "epochs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("dropout", "epsilon", "epsilon_decay"):
+        for name in ("dropout", "state_dropout", "epsilon", "epsilon_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
         for name in ("lr", "core_lr", "weight_decay", "init_scale", "patience"):

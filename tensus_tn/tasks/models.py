@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tensus_tn.dag import Dag
@@ -21,7 +22,7 @@ _NORMS: dict[str, Any] = {
     "plain": partial(nn.LayerNorm, elementwise_affine=False),
     "none": None,
 }
-_ACTIVATIONS = {"none": None, "tanh": torch.tanh}
+_ACTIVATIONS = {"none": None, "tanh": torch.tanh, "relu": F.relu, "gelu": F.gelu}
 
 
 def build_model(
@@ -90,8 +91,13 @@ def _network(config: Config, spec: ModelSpec, target: str) -> MetaGraphNet:
         dag=dag,
         rank=config.rank,
         ties=config.ties,
+        affine=config.affine,
+        divide=config.divide,
         init_scale=config.init_scale,
+        head=config.head,
         dropout=config.dropout,
+        state_dropout=config.state_dropout,
         norm=_NORMS[config.norm],
+        activation=_ACTIVATIONS[config.activation],
         input_activation=_ACTIVATIONS[config.input_activation],
     )

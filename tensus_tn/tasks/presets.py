@@ -1,4 +1,4 @@
-"""DiffMG's published settings for the data sets of the paper, and ours for the planted graph."""
+"""Settings in the place of the defaults: DiffMG's, and those of the planted graph."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from typing import Any, Literal
 
 Phase = Literal["search", "train"]
 
+#: DiffMG's network and its training; the rank is left as it is set.
+_DIFFMG: dict[str, Any] = {
+    "normalisation": "diffmg", "divide": False, "topology": "complete", "steps": 4, "hidden": 64,
+    "affine": True, "head": "linear", "dropout": 0.0, "norm": "affine", "activation": "gelu",
+    "epochs": 50, "patience": 10, "lr": 0.005, "weight_decay": 0.001, "core_lr": 0.01,
+}  # fmt: skip
 _LINKS = {"select": "metric", "patience": 0, "epochs": 200}
 _TRAIN: dict[str, dict[str, Any]] = {
     "planted": {
         "normalisation": "row", "topology": "path", "steps": 2, "hidden": 16, "epochs": 150,
         "patience": 0, "lr": 0.02, "core_lr": 0.1,
     },
-    "dblp": {"lr": 0.005, "weight_decay": 0.001, "dropout": 0.3},
-    "acm": {"lr": 0.01, "weight_decay": 0.005, "dropout": 0.4, "norm": "none",
+    "dblp": {"lr": 0.005, "weight_decay": 0.001, "state_dropout": 0.3},
+    "acm": {"lr": 0.01, "weight_decay": 0.005, "state_dropout": 0.4, "norm": "none",
             "input_activation": "tanh"},
-    "imdb": {"lr": 0.01, "weight_decay": 0.01, "dropout": 0.7},
-    "amazon": {**_LINKS, "lr": 0.01, "weight_decay": 0.001, "dropout": 0.6},
-    "yelp": {**_LINKS, "lr": 0.01, "weight_decay": 0.0005, "dropout": 0.6},
-    "douban": {**_LINKS, "lr": 0.01, "weight_decay": 0.0003, "dropout": 0.2},
+    "imdb": {"lr": 0.01, "weight_decay": 0.01, "state_dropout": 0.7},
+    "amazon": {**_LINKS, "lr": 0.01, "weight_decay": 0.001, "state_dropout": 0.6},
+    "yelp": {**_LINKS, "lr": 0.01, "weight_decay": 0.0005, "state_dropout": 0.6},
+    "douban": {**_LINKS, "lr": 0.01, "weight_decay": 0.0003, "state_dropout": 0.2},
 }  # fmt: skip
 _SEARCH: dict[str, dict[str, Any]] = {
     "planted": {  # layer norm would hide how much a single path weighs
@@ -32,27 +38,27 @@ _SEARCH: dict[str, dict[str, Any]] = {
     "yelp": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
     "douban": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
 }  # fmt: skip
-SHAPE = ("normalisation", "topology", "steps", "hidden")  # of the network, the same in both phases
+#: Of the network, the same in both phases.
+SHAPE = ("normalisation", "divide", "topology", "steps", "hidden", "affine", "head", "activation")
 _SAMPLED = {
     "search": "sampled", "updates": "alternating", "rank": 1, "init_scale": 0.001, "core_lr": 3e-4,
-    "weight_decay": 0.001, "dropout": 0.0, "norm": "plain", "input_activation": "none",
+    "weight_decay": 0.001, "state_dropout": 0.0, "norm": "plain", "input_activation": "none",
     "select": "last", "patience": 0,
 }  # fmt: skip
 
 
 def preset(data: str, phase: Phase = "train") -> dict[str, Any]:
-    """What differs from the defaults of `Config` for a data set, by its name.
+    """DiffMG's settings, with those that it published for a data set, by its name.
 
-    `"search"`: DiffMG's search, with any data set: one relation a link, rank 1, cores and weights
-    in turns.
+    `"search"`: its search: one relation a link, rank 1, cores and weights in turns. `"train"`: how
+    it trains what was found. The planted graph has settings of ours.
 
     Example:
-        >>> preset("imdb")
-        {'lr': 0.01, 'weight_decay': 0.01, 'dropout': 0.7}
+        >>> settings = preset("imdb")
+        >>> settings["head"], settings["state_dropout"]
+        ('linear', 0.7)
         >>> preset("imdb", "search")["epsilon"]
         0.3
     """
-    if phase == "train":
-        return dict(_TRAIN.get(data, {}))
-    shape = {key: _TRAIN.get(data, {})[key] for key in SHAPE if key in _TRAIN.get(data, {})}
-    return {**shape, **_SAMPLED, **_SEARCH.get(data, {})}
+    train = {**_DIFFMG, **_TRAIN.get(data, {})}
+    return train if phase == "train" else {**train, **_SAMPLED, **_SEARCH.get(data, {})}

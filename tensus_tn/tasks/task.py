@@ -39,7 +39,7 @@ class NodeClassification:
 
     metric = "macro_f1"
 
-    def __init__(self, data: Dataset, normalisation: Normalisation = "diffmg") -> None:
+    def __init__(self, data: Dataset, normalisation: Normalisation = "row") -> None:
         if not isinstance(data.target, NodeLabels):
             raise TypeError(f"node classification needs labels, {data.name!r} has {data.target}")
         self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
@@ -90,7 +90,7 @@ class LinkPrediction:
 
     metric = "auc"
 
-    def __init__(self, data: Dataset, normalisation: Normalisation = "diffmg") -> None:
+    def __init__(self, data: Dataset, normalisation: Normalisation = "row") -> None:
         if not isinstance(data.target, NodePairs):
             raise TypeError(f"link prediction needs pairs, {data.name!r} has {data.target}")
         self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
@@ -141,7 +141,7 @@ def _spec(
 Task = NodeClassification | LinkPrediction
 
 
-def make_task(data: Dataset, normalisation: Normalisation = "diffmg") -> Task:
+def make_task(data: Dataset, normalisation: Normalisation = "row") -> Task:
     """The task that fits what a data set has: labels or pairs.
 
     Example:

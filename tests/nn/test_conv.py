@@ -10,7 +10,7 @@ from torch import nn
 
 from tensus_tn import Dag, RelationGraph
 from tensus_tn.nn import MetaGraph, MetaGraphConv
-from tests.nn.meta_graphs import DAGS, NAMES, TYPES, make_conv, random_graph
+from tests.nn.meta_graphs import DAGS, NAMES, TYPES, dense, make_conv, random_graph
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -54,6 +54,50 @@ def test_heads_dropout_norm_and_activation(graph):
     parts = conv.lin(F.dropout(x, 0.5)).chunk(2, -1)
     y = torch.cat([head(h, graph) for head, h in zip(conv.heads, parts, strict=True)], -1)
     torch.testing.assert_close(dropped, F.gelu(F.layer_norm(y, (4,))))
+
+
+@pytest.mark.parametrize("mode", ["soft", "sampled", "derived"])
+def test_divided_states_are_means_over_paths(graph, mode):
+    conv, x = make_conv(heads=2, divide=True), torch.randn(7, 5)
+    draws = conv.sample(epsilon=0.0) if mode == "sampled" else None
+    conv = conv.derive(2) if mode == "derived" else conv
+    parts = []
+    for k, (head, h) in enumerate(zip(conv.heads, conv.lin(x).chunk(2, -1), strict=True)):
+        draw = () if draws is None else (draws[k],)
+        parts.append(head(h, graph, *draw) / (head(torch.ones(7, 1), graph, *draw) + 1e-6))
+    torch.testing.assert_close(conv(x, graph, draw=draws), torch.cat(parts, -1))
+    alike = torch.ones(7, 5)
+    torch.testing.assert_close(conv(alike, graph, draw=draws), conv.lin(alike), rtol=0, atol=1e-4)
+
+
+def test_divided_after_the_product_of_relations_as_they_are_it_is_gtn():
+    graph = random_graph(normalize=None, self_loops=False)
+    conv, x = make_conv(Dag.path(3), rank=1, divide=True), torch.randn(7, 5)
+    product = torch.eye(7)
+    for core in conv.tensor.cores().values():
+        relations = [dense(graph)[name] for name in (*NAMES, "identity")]
+        soft = sum(w * a for w, a in zip(core.flatten(), relations, strict=True))
+        product = soft @ product
+    expected = product / product.sum(1, keepdim=True) @ conv.lin(x)
+    torch.testing.assert_close(conv(x, graph), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_divided_states_are_zero_where_no_path_arrives():
+    edges = {name: torch.tensor([[0], [1]]) for name in NAMES}
+    graph = RelationGraph.from_edge_index(edges, 7, identity=True, zero=True, dtype=torch.float64)
+    conv = make_conv(Dag.path(1), choices={(0, 1): NAMES}, divide=True)
+    y = conv(torch.randn(7, 5), graph)
+    assert (y[1] != 0).all()
+    assert (y[[0, 2, 3, 4, 5, 6]] == 0).all()
+
+
+def test_without_an_affine_map_features_are_propagated_as_they_are(graph):
+    conv, x = MetaGraphConv(4, 4, NAMES, affine=False, heads=2), torch.randn(7, 4)
+    parts = [head(h, graph) for head, h in zip(conv.heads, x.chunk(2, -1), strict=True)]
+    torch.testing.assert_close(conv(x, graph), torch.cat(parts, -1))
+    assert conv.weight_parameters() == []
+    with pytest.raises(ValueError, match=r"in_channels \(5\) must be out_channels \(4\)"):
+        MetaGraphConv(5, 4, NAMES, affine=False)
 
 
 def test_norm_and_activation_see_the_rows_of_interest_alone(graph):

@@ -8,28 +8,29 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensus_tn import Dag, RelationGraph
-from tensus_tn.nn import MetaGraph, MetaGraphNet
+from tensus_tn.nn import DIFFMG, MetaGraph, MetaGraphNet
 from tests.nn.meta_graphs import SIZES, TYPES, dense, sink_state
 
 # The one that DiffMG found on DBLP, in its own order of links and operators.
 OPERATORS = ["PA", "AP", "PC", "CP", "identity", "zero"]
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (0, 3), (1, 3), (0, 4), (1, 4), (2, 4)]
-DIFFMG = MetaGraph(
+FOUND = MetaGraph(
     Dag.complete(4),
     {e: OPERATORS[i] for e, i in zip(LINKS, [4, 2, 1, 1, 5, 5, 2, 5, 5, 1], strict=True)},
 )
 
 
 def make(**options):
-    return MetaGraphNet(SIZES, 8, 3, TYPES, "A", **options)
+    return MetaGraphNet(SIZES, 8, 3, TYPES, "A", **{"dropout": 0.0, **options})
 
 
 @pytest.mark.parametrize("norm", ["affine", "plain", "none"])
 @pytest.mark.parametrize("tanh", [True, False])
 def test_it_expresses_the_network_of_diffmg(typed_graph, x, norm, tanh):
     norms = {"affine": nn.LayerNorm, "plain": partial(nn.LayerNorm, elementwise_affine=False)}
-    net = make(norm=norms.get(norm), input_activation=torch.tanh if tanh else None, dropout=0.4)
-    net = net.fix(DIFFMG)
+    changes = {"norm": norms.get(norm), "input_activation": torch.tanh if tanh else None}
+    net = make(**{**DIFFMG, **changes}, state_dropout=0.4)
+    net = net.fix(FOUND)
     net.reset_parameters()
     torch.manual_seed(7)
     y = net(x, typed_graph)
@@ -45,14 +46,39 @@ def test_it_expresses_the_network_of_diffmg(typed_graph, x, norm, tanh):
     h = F.dropout(h.tanh() if tanh else h, 0.4)
     h = F.linear(h, state["convs.0.lin.weight"], state["convs.0.lin.bias"])
     matrices = {name: a.float() for name, a in dense(typed_graph).items()}
-    h = sink_state(matrices, DIFFMG.dag, h, DIFFMG.relations)
+    h = sink_state(matrices, FOUND.dag, h, FOUND.relations)
     if norm != "none":
         affine = [state.get(f"convs.0.norm.{name}") for name in ("weight", "bias")]
         h = F.layer_norm(h, (8,), *affine)
     h = F.gelu(h)[:4]
-    expected = F.linear(h, state["classifier.weight"], state["classifier.bias"])
+    expected = F.linear(h, state["head.weight"], state["head.bias"])
     torch.testing.assert_close(y, expected)
     assert len(state) == 6 + 2 + 2 * (norm == "affine") + 2 + 1  # the last one: which meta-graph
+
+
+def test_its_defaults_are_two_dropouts_relu_and_a_head_of_two_layers(typed_graph, x):
+    net = MetaGraphNet(SIZES, 8, 3, TYPES, "A")
+    torch.manual_seed(7)
+    y = net(x, typed_graph)
+
+    state = net.state_dict()
+    torch.manual_seed(7)
+    h = torch.cat(
+        [
+            F.linear(
+                F.dropout(x[kind], 0.5),
+                *(state[f"project.maps.{k}.{p}"] for p in ("weight", "bias")),
+            )
+            for k, kind in enumerate(SIZES)
+        ]
+    )
+    search = net.layers[0].heads[0]
+    h = search(h, typed_graph) / (search(torch.ones(12, 1), typed_graph) + 1e-6)
+    h = F.dropout(F.relu(h[:4]), 0.5)
+    h = F.relu(F.linear(h, state["head.0.weight"], state["head.0.bias"]))
+    expected = F.linear(h, state["head.2.weight"], state["head.2.bias"])
+    torch.testing.assert_close(y, expected)
+    assert torch.equal(net.eval()(x, typed_graph), net(x, typed_graph))
 
 
 def test_layers_bind_only_the_last_to_the_target_type(typed_graph, x):
@@ -116,10 +142,14 @@ def test_bad_input(typed_graph, x):
             net(given, typed_graph)
     with pytest.raises(ValueError, match="'V' is not among"):
         MetaGraphNet(SIZES, 8, 3, TYPES, "V")
+    with pytest.raises(ValueError, match="head must be 'mlp' or 'linear', got 'deep'"):
+        make(head="deep")
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1"):
+        make(dropout=1)
     with pytest.raises(ValueError, match="num_layers"):
         make(num_layers=0)
     with pytest.raises(ValueError, match="layers"):
-        net.fix(DIFFMG, DIFFMG)
+        net.fix(FOUND, FOUND)
     with pytest.raises(ValueError, match="epsilon"):
         net.sample(epsilon=2.0)
     with pytest.raises(TypeError, match="features of 'C'"):

@@ -2,11 +2,12 @@
 
 import copy
 
+import pytest
 import torch
 import torch.nn.functional as F
 
 from tensus_tn.nn import MetaGraphNet
-from tensus_tn.nn.projection import Projection
+from tensus_tn.nn.projection import Projection, drop_features
 from tests.nn.meta_graphs import SIZES, TYPES
 
 
@@ -25,3 +26,25 @@ def test_features_may_be_ids_or_sparse(typed_graph, x):
     torch.testing.assert_close(project.weight.grad, other.weight.grad)
     assert project(ids[:0]).shape == (0, 8)
     assert torch.equal(project(ids.to(torch.uint8)), project(ids))
+
+
+@pytest.mark.parametrize("form", ["dense", "coo", "csr", "csc"])
+def test_dropout_of_features_keeps_some_and_scales_them(form):
+    torch.manual_seed(0)
+    x = torch.rand(200, 50) * (torch.rand(200, 50) < 0.3)
+    given = {
+        "dense": x,
+        "coo": x.to_sparse(),
+        "csr": x.to_sparse_csr(),
+        "csc": x.to_sparse_csc(),
+    }[form]
+    dropped = drop_features(given, 0.25).to_dense()
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], x[kept] / 0.75)
+    assert 0.7 < kept.sum() / (x != 0).sum() < 0.8
+    assert drop_features(given, 0.0) is given
+
+
+def test_ids_are_not_dropped():
+    ids = torch.arange(5)
+    assert drop_features(ids, 0.5) is ids

@@ -51,7 +51,7 @@ def test_all_forms_of_a_graph_give_the_same(data):
 
 
 def test_a_network_takes_the_same_forms(data):
-    net = MetaGraphNet(dict(reversed(SIZES.items())), 8, 3, data.metadata(), "paper")
+    net = MetaGraphNet(dict(reversed(SIZES.items())), 8, 3, data.metadata(), "paper").eval()
     graph = net.layers[0].relation_graph(data)
     expected = net(data.x_dict, graph)
     assert expected.shape == (9, 3)
