@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensus_tn._files import write_atomically
 from tensus_tn.explorer.svg import dag_svg
-from tensus_tn.network.tensor import DagTensor
+
+if TYPE_CHECKING:  # a tensor shows itself, so it must not be needed here
+    from tensus_tn.network.tensor import DagTensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class View:
     """A tensor under a name, with its best entries: one of the things that a page can switch between.
 
     Example:
-        >>> from tensus_tn import Dag
+        >>> from tensus_tn import Dag, DagTensor
         >>> view = View("rank 2", DagTensor(Dag.path(2), choices=["a", "b"], rank=2), [])
         >>> view.content()["choices"]
         [['a', 'b'], ['a', 'b']]
@@ -101,7 +103,7 @@ def page(views: Sequence[View], title: str) -> str:
     """The HTML of a page that shows these views, the first one at first.
 
     Example:
-        >>> from tensus_tn import Dag
+        >>> from tensus_tn import Dag, DagTensor
         >>> tensor = DagTensor(Dag.path(2), choices=3, rank=2)
         >>> page([View("a", tensor, best_entries(tensor, 5))], "What was learned")[:15]
         '<!doctype html>'

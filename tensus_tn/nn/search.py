@@ -78,11 +78,12 @@ class MetaGraphSearch(nn.Module):
         They include the factor `1 / d_j`. The cores are those of `tensor` unless given.
         """
         cores = self.tensor.cores() if cores is None else cores
-        flat = [cores[edge].flatten(-3) for edge in self.dag.edges]
+        edges = self.dag.edges
+        flat = [cores[edge].flatten(-3) for edge in edges]
         flat.append(flat[0].new_zeros(*flat[0].shape[:-1], 1))  # for what a link may not choose
         weights = torch.cat(flat, -1).index_select(-1, self.index) / self.divisor
         sizes = [c * p * q for c, p, q in self._shapes]
-        parts = zip(self.dag.edges, weights.split(sizes, -1), self._shapes, strict=True)
+        parts = zip(edges, weights.split(sizes, -1), self._shapes, strict=True)
         return {edge: part.unflatten(-1, shape) for edge, part, shape in parts}
 
     def sample(

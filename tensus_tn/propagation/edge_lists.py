@@ -57,9 +57,9 @@ def from_matrices(
     _require_named("sparse matrices", matrices)
     read_matrices = {key: read(key, matrix) for key, matrix in matrices.items()}
     counts = node_counts(_common_size(read_matrices) if num_nodes is None else num_nodes)
-    relations = []
+    slices, relations = type_slices(counts), []
     for key, (shape, row, col, value) in read_matrices.items():
-        rows, cols = _ends(key, counts)
+        rows, cols = _ends(key, slices)
         expected = (rows.stop - rows.start, cols.stop - cols.start)
         if shape != expected:
             raise ValueError(
@@ -112,7 +112,7 @@ def from_edge_index(
     for key in edge_weight:
         if key not in edge_index:
             raise ValueError(f"edge_weight names {key!r}, which is not among the relations")
-    relations = []
+    slices, relations = type_slices(counts), []
     for key, index in edge_index.items():
         if not isinstance(index, Tensor):
             raise TypeError(f"relation {key!r}: edge_index must be a tensor, got {type(index)}")
@@ -121,7 +121,7 @@ def from_edge_index(
                 f"relation {key!r}: edge_index must have shape (2, E), got {tuple(index.shape)}"
             )
         source, target = index.detach().as_subclass(Tensor)
-        rows, cols = _ends(key, counts)
+        rows, cols = _ends(key, slices)
         relations.append(_edges(key, target, source, edge_weight.get(key), rows, cols))
     return relations, counts
 
@@ -161,15 +161,14 @@ def _common_size(matrices: Mapping[RelationKey, Matrix]) -> int:
     raise ValueError("without relations the number of nodes is unknown: give num_nodes")
 
 
-def _ends(key: RelationKey, counts: Mapping[str, int]) -> tuple[slice, slice]:
+def _ends(key: RelationKey, slices: Mapping[str, slice]) -> tuple[slice, slice]:
     """The global ids of a relation's receiving and sending nodes."""
-    relation_name(key)
+    relation_name(key)  # refuses a key of another form
     source, target = ("node", "node") if isinstance(key, str) else (key[0], key[2])
-    ranges = type_slices(counts)
     for kind in (source, target):
-        if kind not in ranges:
-            raise ValueError(f"relation {key!r}: node type {kind!r} is not among {list(counts)}")
-    return ranges[target], ranges[source]
+        if kind not in slices:
+            raise ValueError(f"relation {key!r}: node type {kind!r} is not among {list(slices)}")
+    return slices[target], slices[source]
 
 
 def _require_matrix(key: RelationKey, shape: Sequence[int]) -> None:

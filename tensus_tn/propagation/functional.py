@@ -42,7 +42,7 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
         tensor([10.5000,  3.5000])
     """
     _check_features(graph, h, "(N, P, F)")
-    _check_weights(graph, w, h.shape[1])
+    _check_weights(w, graph.num_relations, h.shape[1], None, graph.device)
     ranks = [h.shape[1], w.shape[2]]
     return _run(graph, h, w.reshape(-1), ranks, [0], [1], None)[0]
 
@@ -181,7 +181,12 @@ def _check_features(graph: RelationGraph, h: Tensor, shape: str) -> None:
 
 
 def _check_weights(
-    graph: RelationGraph, w: Tensor, rows: int, columns: int | None = None, edge: Edge | None = None
+    w: Tensor,
+    relations: int,
+    rows: int,
+    columns: int | None,
+    device: torch.device,
+    edge: Edge | None = None,
 ) -> None:
     def name() -> str:
         return "w" if edge is None else f"weights[{edge!r}]"
@@ -189,14 +194,14 @@ def _check_weights(
     if not isinstance(w, Tensor):
         raise TypeError(f"{name()} must be a tensor, got {type(w).__name__}")
     shape = tuple(w.shape)
-    fits = len(shape) == 3 and shape[:2] == (graph.num_relations, rows) and shape[2] >= 1
+    fits = len(shape) == 3 and shape[:2] == (relations, rows) and shape[2] >= 1
     if not fits or (columns is not None and shape[2] != columns):
-        expected = (graph.num_relations, rows, "any" if columns is None else columns)
+        expected = (relations, rows, "any" if columns is None else columns)
         raise ValueError(f"{name()} must have shape (C, P, Q) = {expected}, got {shape}")
     if not w.dtype.is_floating_point:
         raise TypeError(f"{name()} must be a floating-point tensor, got {w.dtype}")
-    if w.device != graph.device:
-        raise ValueError(f"{name()} is on {w.device}, the graph is on {graph.device}")
+    if w.device != device:
+        raise ValueError(f"{name()} is on {w.device}, the graph is on {device}")
 
 
 def _ranks(
@@ -210,9 +215,10 @@ def _ranks(
         raise ValueError(f"weights for edges that the dag does not have: {unknown}")
     rank: dict[Node, int] = {dag.source: source_rank}
     position = {node: k for k, node in enumerate(dag.nodes)}
+    relations, device = graph.num_relations, graph.device
     for edge in sorted(dag.edges, key=lambda e: position[e[0]]):
         tail, head = edge
-        _check_weights(graph, weights[edge], rank[tail], rank.get(head), edge)
+        _check_weights(weights[edge], relations, rank[tail], rank.get(head), device, edge)
         rank[head] = weights[edge].shape[2]
     return [rank[node] for node in dag.nodes]
 

@@ -251,6 +251,9 @@ class RelationGraph:
         if isinstance(device, torch.dtype):
             device, dtype = None, device
         dtype = self.dtype if dtype is None else checked_dtype(dtype)
+        device = self.device if device is None else torch.device(device)
+        if (device, dtype) == (self.device, self.dtype):
+            return self
         return self._apply(
             lambda t: t.to(device=device, dtype=dtype if t.is_floating_point() else None)
         )
