@@ -165,6 +165,7 @@ def test_missing_data_say_where_they_come_from(folder, capsys, monkeypatch):
     assert "Graph_Transformer_Networks" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_interrupt_and_resume_as_a_program(folder):
     """Ctrl-C ends with code 130 and a hint; what is resumed ends like an uninterrupted run."""
     command = [

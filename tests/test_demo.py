@@ -1,8 +1,11 @@
 import re
 
+import pytest
+
 from tensus_tn import demo
 
 
+@pytest.mark.slow
 def test_the_demo_finds_what_was_planted_at_rank_two_only(capsys, tmp_path):
     results = demo.main(str(tmp_path), epochs=80, seeds=1)
     text = capsys.readouterr().out

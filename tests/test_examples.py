@@ -21,6 +21,7 @@ def test_each_example_is_on_the_page_and_tested():
         assert f'example("{path.stem}")' in here
 
 
+@pytest.mark.slow
 def test_compress(example, tmp_path):
     pytest.importorskip("sklearn")
     errors = example("compress").main(str(tmp_path / "figure.png"))
@@ -29,6 +30,7 @@ def test_compress(example, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_digits(example, tmp_path):
     pytest.importorskip("sklearn")
     scores = example("digits").main(str(tmp_path / "figure.png"))
@@ -49,6 +51,7 @@ def test_meta_graph(example, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 5_000
 
 
+@pytest.mark.slow
 def test_pyg_nodes(example):
     pytest.importorskip("torch_geometric")
     assert min(example("pyg_nodes").main().values()) > 0.85

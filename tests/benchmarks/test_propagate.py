@@ -49,6 +49,7 @@ def test_a_wrong_peer_is_refused():
         measure.run_case(problem, [wrong], seconds=0.01)
 
 
+@pytest.mark.slow
 def test_quick_command_writes_results_a_table_and_a_page(tmp_path):
     output, page = tmp_path / "out.json", tmp_path / "page.md"
     command = [sys.executable, "-m", "benchmarks.propagate", "--quick", "--peers", "segments"]

@@ -21,6 +21,7 @@ from tensus_tn.nn import MetaGraph
 from tensus_tn.tasks import Config, make_task
 
 
+@pytest.mark.slow
 def test_the_score_of_nodes_prefers_the_planted_meta_graph():
     config = Config(topology="path", steps=2, hidden=16, lr=0.02, epochs=100, patience=0)
     data = planted(num_nodes=400)

@@ -1,8 +1,18 @@
 """The CUDA kernels, built for the CPU once for all tests."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.csrc import simt_build
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items):
+    """All of these wait for a compiler."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,7 @@ def test_recovers_what_the_network_can_represent(dag, rank, ties):
     assert sum(error < 1e-6 for error in errors) >= 9, errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", ["node", "global"])
 def test_gradient_recovers_too(ties):
     dense = dense_of(free(Dag.complete(3), 3, 2, ties=ties, seed=1))
@@ -115,6 +116,7 @@ def random_tensors() -> list[Tensor]:
     ]
 
 
+@pytest.mark.slow
 def test_a_path_is_at_least_as_good_as_tensorly(tensorly):
     structured = [function_on_a_grid(), video(), noisy_train()]
     for number, dense in enumerate(random_tensors() + structured):
@@ -195,6 +197,7 @@ def test_stops_at_max_sweeps():
     assert "max_sweeps" in str(report)
 
 
+@pytest.mark.slow
 def test_more_restarts_are_never_worse():
     dense = torch.randn(3, 3, 3, 3, 3, 3, generator=generator(1), dtype=torch.float64)
     errors = [decompose(dense, Dag.complete(3), 2, restarts=n)[1].error for n in (1, 2, 3)]

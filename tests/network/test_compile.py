@@ -17,6 +17,7 @@ def make(parametrization):
     return DagTensor(Dag.complete(3), choices=4, rank=3, parametrization=parametrization)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
     ("query", "parametrization"),
@@ -39,6 +40,7 @@ def test_queries_compile_to_one_graph(query, parametrization, dynamic):
         t.zero_grad()
 
 
+@pytest.mark.slow
 def test_one_graph_may_have_many_plans():
     torch.compiler.reset()
     t, u = make("softmax"), DagTensor(Dag.path(4), choices=3, rank=2)
@@ -53,6 +55,7 @@ def test_one_graph_may_have_many_plans():
     torch.testing.assert_close(compiled(index, short), function(index, short))
 
 
+@pytest.mark.slow
 def test_the_default_compiler_and_its_check_of_the_index():
     torch.compiler.reset()
     t = make("softmax")

@@ -36,6 +36,7 @@ def test_one_rank_index_for_all_nodes():
         make_structure(dag, dict.fromkeys(dag.edges, 5), 2, "edge", normalized=False)
 
 
+@pytest.mark.slow
 def test_a_structure_is_hashed_anew_in_another_process():
     code = (
         "import pickle, sys; from tensus_tn import Dag, DagTensor;"

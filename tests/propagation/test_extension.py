@@ -61,10 +61,12 @@ def test_show_config(capsys):
         assert shown["instruction set"] in shown["instruction sets built"]
 
 
+@pytest.mark.slow
 def test_reference_on_request_is_silent():
     assert run(USE, TENSUS_BACKEND="reference") == "reference []"
 
 
+@pytest.mark.slow
 def test_missing_extension_is_said_once():
     hide = "import sys; sys.modules['tensus_tn._C'] = None\n"
     last = run(hide + USE, TENSUS_BACKEND="")
@@ -73,6 +75,7 @@ def test_missing_extension_is_said_once():
     assert last.endswith("propagation runs on plain PyTorch']")
 
 
+@pytest.mark.slow
 def test_unknown_backend_is_said():
     last = run(USE, TENSUS_BACKEND="fast")
     assert "TENSUS_BACKEND is 'fast', expected 'reference' or nothing" in last
@@ -90,6 +93,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.slow
 def test_an_extension_of_other_sources_is_refused():
     last = run(STALE, TENSUS_BACKEND="")
     assert last.startswith("the compiled extension _C.abi3.so was built from other sources")

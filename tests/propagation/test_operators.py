@@ -165,6 +165,7 @@ print("refused", refused, "ran", ran)
 """
 
 
+@pytest.mark.slow
 @native
 def test_inconsistent_tensors_never_crash():
     """In a child, so that a crash is a failure here and not the end of the run."""

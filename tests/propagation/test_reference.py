@@ -60,6 +60,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 def test_forced_reference_backend():
     environment = {**os.environ, "TENSUS_BACKEND": "reference"}
     run = subprocess.run([sys.executable, "-c", REFERENCE_SCRIPT], env=environment, text=True,

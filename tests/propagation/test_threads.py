@@ -48,6 +48,7 @@ def in_child(connection, problem):
     connection.send([t.numpy().sum(dtype=np.float64) for t in run_problem(*problem)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_child_processes(method):
     problem = sizable_problem()

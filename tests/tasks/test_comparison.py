@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tensus_tn.tasks import (
     METHODS,
     Result,
@@ -13,6 +15,7 @@ from tensus_tn.tasks import (
 from tests.tasks.problems import SMALL
 
 
+@pytest.mark.slow
 def test_compare_runs_every_method_and_seed(tmp_path, task):
     config = SMALL.with_values({"epochs": 2, "out": str(tmp_path)})
     seen = []

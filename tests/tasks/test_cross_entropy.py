@@ -13,6 +13,7 @@ def mistakes(meta_graphs):
     return sum(name != "B" for graph in meta_graphs for name in graph.relations.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "ties"), [(1, "node"), (2, "node"), (3, "global")])
 def test_search_closes_in_on_the_best(rank, ties):
     dag = Dag.complete(3)

@@ -103,6 +103,7 @@ def wait_for(path, process):
     assert path.exists(), process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path, task):
     config = SMALL.with_values(
         {"epochs": 400, "checkpoint_every": 3, "out": str(tmp_path / "killed")}
