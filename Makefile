@@ -11,8 +11,9 @@ BIN    := $(VENV)/bin
 ENV    := $(VENV)/.env-ready-$(TORCH)
 BUILD  := $(VENV)/.build-ready-$(TORCH)
 SOURCE := setup.py $(shell find csrc -type f)
+CPP    := $(shell git ls-files '*.h' '*.cpp' '*.cu')
 
-.PHONY: help demo test test-fast lint check docs bench dist cuda-check clean
+.PHONY: help demo test test-fast lint format check docs bench dist cuda-check clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,7 +32,12 @@ test-fast: $(BUILD)  ## the tests without the slow ones
 lint: $(BUILD)  ## format, lint and type checks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
+
+format: $(BUILD)  ## format Python and C++ in place
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
 
 check: lint  ## lint, then all tests with coverage
 	$(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered
@@ -57,7 +63,7 @@ dist: $(BUILD)  ## build sdist and wheel into dist, and try the wheel in an empt
 	cd build/empty && bin/python ../../tests/smoke.py
 
 cuda-check:  ## compile the CUDA kernels for every architecture; registers and occupancy (needs nvcc)
-	$(PYTHON) csrc/cuda/check.py
+	$(PYTHON) csrc/tools/check.py
 
 $(ENV): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=...")'

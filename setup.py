@@ -3,7 +3,8 @@
 The kernels are compiled once for each instruction set, and the machine's own is chosen at run time.
 The extension makes tensus_tn fast but is not needed to run it, so a missing compiler, a missing
 torch or a failed compilation is reported and the install goes on. ``TENSUS_EXTENSION=1`` makes a
-failure fatal (CI wants that), ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler.
+failure fatal, ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler, and
+``TENSUS_WERROR=1`` makes its warnings errors (CI wants both).
 
 Where nvcc is found, the CUDA kernels are compiled and linked in; no CUDA build of torch is needed.
 ``TENSUS_CUDA=0`` leaves them out, ``TENSUS_CUDA=1`` makes a failure fatal. They are compiled for the
@@ -15,7 +16,6 @@ Everything is one ninja graph: a list of ``(rule, source, object, flags)`` and o
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -28,24 +28,23 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT / "csrc/cuda"))
+sys.path.insert(0, str(ROOT / "csrc/tools"))
 import nvcc  # noqa: E402
+from instruction_sets import INSTRUCTION_SETS  # noqa: E402
 
 TORCH_TARGET = "0x020b000000000000"  # the oldest torch whose stable ABI we use: 2.11
 PYTHON_TARGET = "0x030A0000"  # the oldest CPython whose limited API we use: 3.10
 MODE = os.environ.get("TENSUS_EXTENSION", "")
 CUDA_MODE = os.environ.get("TENSUS_CUDA", "")
 RELEASE = os.environ.get("TENSUS_RELEASE", "") == "1"
+STRICT = os.environ.get("TENSUS_WERROR", "") == "1"
 
-OPS, KERNEL, DISPATCH = "csrc/ops.cpp", "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
-OPS_CUDA = "csrc/ops_cuda.cpp"
-COMMON = ["csrc/passes.cpp", "csrc/cpu/arena.cpp", "csrc/cpu/select.cpp"]
+WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi", *(["-Werror"] if STRICT else [])]
 
-# The kernel's one source is compiled for each of these.
-KERNEL_ISAS = {"plain": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
-    KERNEL_ISAS["avx2"] = ["-mavx2", "-mfma"]
-    KERNEL_ISAS["avx512"] = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"]
+LIBRARY, OPS_CUDA = "csrc/library.cpp", "csrc/ops_cuda.cpp"
+WITH_TORCH = ["csrc/ops_cpu.cpp", "csrc/team.cpp"]
+WITHOUT_TORCH = ["csrc/passes.cpp", "csrc/cpu/arena.cpp", "csrc/cpu/select.cpp"]
+KERNELS, DISPATCH = "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"
 
 
 class Cuda(NamedTuple):
@@ -68,6 +67,7 @@ class Cuda(NamedTuple):
         return [
             *nvcc.FLAGS,
             *nvcc.architecture_flags(self.architectures),
+            *(["--Werror", "all-warnings"] if STRICT else []),
             *(["-ccbin", host] if host else []),
         ]
 
@@ -88,6 +88,10 @@ class Job(NamedTuple):
     flags: list[str]
 
 
+def compiled(source: str, build: Path, flags: list[str]) -> Job:
+    return Job("compile", source, build / f"{Path(source).stem}.o", flags)
+
+
 def objects(build: Path, cuda: Cuda | None) -> list[Job]:
     from torch.utils.cpp_extension import include_paths
 
@@ -97,22 +101,19 @@ def objects(build: Path, cuda: Cuda | None) -> list[Job]:
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET}",
         f"-DPy_LIMITED_API={PYTHON_TARGET}",
     ]
-    names = f'-DTENSUS_CUDA_ARCHITECTURES="{";".join(cuda.architectures) if cuda else ""}"'
+    architectures = ";".join(cuda.architectures) if cuda else ""
+    names = f'-DTENSUS_CUDA_ARCHITECTURES="{architectures}"'
     jobs = [
-        Job("compile", OPS, build / "ops.o", [*torch, names]),
-        *(Job("compile", source, build / f"{Path(source).stem}.o", []) for source in COMMON),
-        Job(
-            "compile",
-            DISPATCH,
-            build / "dispatch.o",
-            [f"-DTENSUS_HAS_{isa}" for isa in KERNEL_ISAS],
-        ),
+        compiled(LIBRARY, build, [*torch, names]),
+        *(compiled(source, build, torch) for source in WITH_TORCH),
+        *(compiled(source, build, []) for source in WITHOUT_TORCH),
+        compiled(DISPATCH, build, [f"-DTENSUS_HAS_{isa}" for isa in INSTRUCTION_SETS]),
     ]
-    for isa, flags in KERNEL_ISAS.items():
+    for isa, flags in INSTRUCTION_SETS.items():
         target = build / f"kernels_{isa}.o"
-        jobs.append(Job("compile", KERNEL, target, [f"-DTENSUS_ISA={isa}", *flags]))
+        jobs.append(Job("compile", KERNELS, target, [f"-DTENSUS_ISA={isa}", *flags]))
     if cuda:
-        jobs.append(Job("compile", OPS_CUDA, build / "ops_cuda.o", torch))
+        jobs.append(compiled(OPS_CUDA, build, torch))
         for source, name, flags in nvcc.sources():
             jobs.append(Job("nvcc", f"csrc/cuda/{source}", build / f"{name}.o", flags))
     return jobs
@@ -126,7 +127,9 @@ def ninja_graph(build: Path, library: Path, cuda: Cuda | None) -> str:
         return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
     compiler = os.environ.get("CXX") or "c++"
-    common = "-std=c++20 -O3 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-psabi -ffp-contract=fast"
+    common = shlex.join(
+        ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *WARNINGS, "-ffp-contract=fast"]
+    )
     links = [*(f"-L{path}" for path in library_paths()), "-ltorch_cpu"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
@@ -211,12 +214,12 @@ def report(*lines: str) -> None:
 
 EXTENSION = Extension(
     "tensus_tn._C",
-    sources=[OPS, KERNEL, DISPATCH, *COMMON],
+    sources=[LIBRARY, *WITH_TORCH, *WITHOUT_TORCH, KERNELS, DISPATCH],
     depends=[
         OPS_CUDA,
         *(
             str(path.relative_to(ROOT))
-            for kind in ("**/*.h", "cuda/*.cu", "cuda/*.py")
+            for kind in ("**/*.h", "cuda/*.cu", "tools/*.*")
             for path in sorted((ROOT / "csrc").glob(kind))
         ),
     ],

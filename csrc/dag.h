@@ -1,4 +1,4 @@
-// The DAG of states that the operators take, checked; see ops.cpp for what its arguments mean.
+// The DAG of states that the operators take, checked; see library.cpp for what its arguments mean.
 #pragma once
 #include <torch/headeronly/util/Exception.h>
 
@@ -11,16 +11,15 @@ using Ints = std::vector<int64_t>;
 
 struct Dag {
   Ints ranks, tails, heads;
-  Ints offset;        // of each edge's weights, in numbers per relation
-  int64_t weights;    // of all edges, in numbers per relation
+  Ints offset;      // of each edge's weights, in numbers per relation
+  int64_t weights;  // of all edges, in numbers per relation
 
-  Dag(const Ints& ranks, const Ints& tails, const Ints& heads)
-      : ranks(ranks), tails(tails), heads(heads), weights(0) {
+  Dag(const Ints& ranks, const Ints& tails, const Ints& heads) : ranks(ranks), tails(tails), heads(heads), weights(0) {
     const int64_t nodes = int64_t(ranks.size());
     STD_TORCH_CHECK(nodes >= 2, "ranks must name a source and at least one more state");
     for (const int64_t rank : ranks)
       STD_TORCH_CHECK(rank >= 1 && rank <= (1 << 20), "every rank must lie in [1, 2^20], got ", rank);
-    STD_TORCH_CHECK(!tails.empty() && tails.size() == heads.size(), "tails and heads must have one entry an edge");
+    STD_TORCH_CHECK(!tails.empty() && tails.size() == heads.size(), "tails and heads must have one entry per edge");
     std::vector<bool> reached(nodes);
     for (size_t e = 0; e < tails.size(); ++e) {
       STD_TORCH_CHECK(0 <= tails[e] && tails[e] < heads[e] && heads[e] < nodes, "edge ", e, " from ", tails[e], " to ",

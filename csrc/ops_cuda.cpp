@@ -1,4 +1,4 @@
-// The operators of ops.cpp for CUDA tensors: checks of the arguments and the order of the passes. Compiled by the host's
+// The operators for CUDA tensors: checks of the arguments and the order of the passes. Compiled by the host's
 // compiler against torch's stable ABI: neither nvcc nor a CUDA build of torch is needed for this file.
 //
 // Every DAG edge is gathered first, at its tail forward and at its head backward (see cuda/kernels.h). Shapes and types
@@ -10,8 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include "arguments.h"
 #include "cuda/kernels.h"
-#include "problem.h"
 
 #ifndef TENSUS_SIMT
 // A part of torch's stable ABI, but in libtorch_cuda: absent where torch was built without CUDA.
@@ -78,8 +78,8 @@ class CudaProblem : public Problem {
   void gather_mix(const Segments& g, const Tensor& parts, const Tensor& x, int64_t k,
                   const std::vector<Link>& links) const {
     if (links.empty()) return;
-    const cuda::GatherMix job{g,        parts.data_ptr(), loops, x.const_data_ptr(), dag.ranks[k], features, links.data(),
-                              int64_t(links.size())};
+    const cuda::GatherMix job{
+        g, parts.data_ptr(), loops, x.const_data_ptr(), dag.ranks[k], features, links.data(), int64_t(links.size())};
     const cuda::Kernels& kernels = cuda::kernels(real_);
     const Tensor scratch = bytes(kernels.gather_mix_scratch(job));
     check(kernels.gather_mix(job, scratch.data_ptr(), current_.stream()));
@@ -88,8 +88,8 @@ class CudaProblem : public Problem {
   void edge_gradient(const Tensor& parts, const Tensor& x, int64_t k, const std::vector<Link>& links,
                      const Tensor& grad) const {
     if (links.empty()) return;
-    const cuda::EdgeGradient job{graph, parts.data_ptr(), x.const_data_ptr(), dag.ranks[k], features, links.data(),
-                                 int64_t(links.size()), grad.mutable_data_ptr(), true};
+    const cuda::EdgeGradient job{graph,        parts.data_ptr(),      x.const_data_ptr(),      dag.ranks[k], features,
+                                 links.data(), int64_t(links.size()), grad.mutable_data_ptr(), true};
     const cuda::Kernels& kernels = cuda::kernels(real_);
     const Tensor scratch = bytes(kernels.edge_gradient_scratch(job));
     check(kernels.edge_gradient(job, scratch.data_ptr(), current_.stream()));
@@ -138,8 +138,8 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
 
 // ---------------------------------------------------------------------------------------------- backward
 
-// The gradients of h, w and edge_val (empty where not needed), given those of some states. From the sink on, the gradient
-// of each state, once complete, is passed on to its tails.
+// The gradients of h, w and edge_val (empty where not needed), given those of some states. From the sink on, the
+// gradient of each state, once complete, is passed on to its tails.
 std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const Tensors& grads, const Ints& grad_nodes, const Tensor& h, const Tensors& states, const Tensor& w,
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,

@@ -1,4 +1,4 @@
-"""How the CUDA compiler is found, and for what it compiles (csrc/cuda/nvcc.py, used by setup.py)."""
+"""How the CUDA compiler is found, and for what it compiles (csrc/tools/nvcc.py, used by setup.py)."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tensus_tn import show_config
 from tensus_tn.propagation import extension
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "csrc/cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "csrc/tools"))
 import nvcc
 
 # What nvcc answers, as far as it is asked.

@@ -1,6 +1,6 @@
 // What the machine allows: loops that only move the data which a pass over the graph must move.
-#include <cstdint>
 #include <immintrin.h>
+#include <cstdint>
 
 extern "C" {
 

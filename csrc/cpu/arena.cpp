@@ -12,11 +12,11 @@
 namespace tensus {
 namespace {
 
-constexpr size_t kPage = size_t(2) << 20;       // a huge page
-constexpr size_t kKeep = size_t(512) << 20;     // kept at most
+constexpr size_t kPage = size_t(2) << 20;    // a huge page
+constexpr size_t kKeep = size_t(512) << 20;  // kept at most
 
 struct alignas(64) Header {  // lies before each block
-  void* memory;  // as it was allocated
+  void* memory;              // as it was allocated
   size_t capacity;
 };
 

@@ -1,6 +1,6 @@
-// Memory for states. A fresh allocation of some 30 MB costs more in page faults than a whole pass over a small graph, so
-// blocks are kept for the next call when a tensor dies, up to a limit, the longest unused going first. Huge pages where
-// the system offers them: the rows of a state are read in random order.
+// Memory for states. A fresh allocation of some 30 MB costs more in page faults than a whole pass over a small graph,
+// so blocks are kept for the next call when a tensor dies, up to a limit, the longest unused going first. Huge pages
+// where the system offers them: the rows of a state are read in random order.
 #pragma once
 #include <cstddef>
 

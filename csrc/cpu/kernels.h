@@ -1,18 +1,11 @@
-// The sparse propagation on the CPU: pointers and sizes, no torch in sight.
+// The sparse propagation on the CPU; see graph.h for the notation and the formulas.
 //
-// Notation: N nodes, C relations, F features. A state is a dense array (N, rank, F). Storage is float32, float64
-// or bfloat16; weights, edge values and every sum are float32, or float64 where the storage is float64.
-//
-//   gather_mix     y_l[n, q] += sum_{i,p} w_l[i, p, q] (A^i x)[n, p]                            for every link l
-//                  dw_l[i, p, q] = sum_n <(A^i x)[n, p], other_l[n, q]>
-//   mix_gather     y[n, q]   += sum_i A^i ( sum_l sum_p w_l[i, p, q] x_l[., p] )[n]
-//   edge_gradient  da[e]     += sum_{l,p,q} w_l[i, p, q] <x[col_e, p], other_l[row_e, q]>       i: the edge's relation
-//
-// One sparse pass of width P serves all its links, whatever their number. Nothing of size C * N, nor of the number of
-// segments, is written to memory. Results do not depend on the number of threads, bit by bit.
+// States are stored as float32, float64 or bfloat16. Results do not depend on the number of threads, bit by bit.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+
+#include "../graph.h"
 
 namespace tensus {
 
@@ -21,37 +14,6 @@ enum class Real { f32, f64, bf16 };
 // Runs work(context) on every thread of a team at once and returns when all have returned. One thread is a team.
 using Work = void (*)(void* context);
 using Team = void (*)(Work work, void* context);
-
-// All relations in one sparse structure: row n owns the segments row_ptr[n] .. row_ptr[n + 1], one for each relation
-// with an edge into n, and segment s owns the edges seg_ptr[s] .. seg_ptr[s + 1] from the nodes col.
-struct Segments {
-  bool wide;  // int64 indices, else int32 (seg_rel is always int32)
-  int64_t nodes, relations, segments, edges;
-  const void* row_ptr;
-  const int32_t* seg_rel;
-  const void* seg_ptr;
-  const void* col;
-  const void* seg_val;   // a value for each segment, or null
-  const void* edge_val;  // a value for each edge, or null; the value of an edge is the product
-};
-
-// The diagonal of every relation: loop[i], except on the pairs (row, relation) of `pairs`, where it is seg_loop.
-struct Loops {
-  const void* loop;       // (C), or null: no diagonal anywhere
-  const void* seg_loop;   // (segments of `pairs`), or null: no exceptions
-  const Segments* pairs;  // only row_ptr and seg_rel are read
-};
-
-// One edge of the DAG as a pass sees it: the pass works at the near state, of rank P; the link leads to the far one.
-struct Link {
-  int64_t rank;                // of the far state
-  const void* w;               // w[i * step + p * near + q * far], p at the near state, q at the far one
-  int64_t step, near, far;     // step = P * rank: each relation's matrix is contiguous, one way round or the other
-  void* out;                   // (N, rank, F) or null
-  bool accumulate;             // add to `out` rather than overwrite it
-  const void* other;           // (N, rank, F): what `dw` is taken against (gather_mix), or the source (the other two)
-  void* dw;                    // overwritten, laid out as w; or null
-};
 
 struct GatherMix {
   Segments graph;

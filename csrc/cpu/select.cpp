@@ -11,10 +11,10 @@ namespace tensus {
 namespace {
 
 constexpr int64_t kMaxChunks = 256;
-constexpr int64_t kChunkSegments = 4096;  // about, at least
+constexpr int64_t kChunkSegments = 4096;  // at least, roughly
 constexpr size_t kLine = 64;
 
-// body(i) for i = 0 .. count - 1, each on the thread that is free.
+// body(i) for i = 0 .. count - 1, each on whichever thread is free.
 template <class Body> void share(Team team, int64_t count, const Body& body) {
   struct Shared {
     const Body& body;
@@ -44,7 +44,7 @@ std::unique_ptr<char, void (*)(void*)> allocate(size_t bytes) {
 
 // ---------------------------------------------------------------------------------------------- counting
 
-// The counts of all chunks are no more than the segments, or than the relations.
+// There are never more counts than segments, nor, for a small structure, than relations.
 Counted::Counted(const Segments& whole, Team team)
     : whole_(whole), team_(team),
       chunks_(std::min(kMaxChunks, 1 + whole.segments / (kChunkSegments + whole.relations))),

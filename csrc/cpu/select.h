@@ -1,5 +1,5 @@
-// The relations of a structure that a pass over the graph uses, apart from all others: to copy an index costs a percent
-// of the row of features that is then not gathered.
+// A copy of those relations of a structure that a pass over the graph uses: to copy an index costs one percent of the
+// row of features that is then not gathered.
 #pragma once
 #include <memory>
 #include <vector>
@@ -41,7 +41,7 @@ class Counted {
 // A copy of the segments of some relations; these keep their numbers and their order.
 class Selection {
  public:
-  // Values have so many bytes: those of a float or of a double.
+  // A value has `value_bytes` bytes: it is a float or a double.
   Selection(const Counted& from, const Flags& used, size_t value_bytes);
 
   const Segments& graph() const { return graph_; }

@@ -1,5 +1,5 @@
 // What the kernels need of CUDA, and nothing else: a launch, numbers and vectors of them. Without nvcc, <simt.h> stands
-// in for CUDA: there every thread is a fiber of the CPU (tests/cuda).
+// in for CUDA: there every thread is a fiber of the CPU (tests/csrc/simt).
 #pragma once
 #include <cstdint>
 
@@ -35,9 +35,15 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-template <class T> struct SumOf { using type = T; };
-template <> struct SumOf<Float16> { using type = float; };
-template <> struct SumOf<BFloat16> { using type = float; };
+template <class T> struct SumOf {
+  using type = T;
+};
+template <> struct SumOf<Float16> {
+  using type = float;
+};
+template <> struct SumOf<BFloat16> {
+  using type = float;
+};
 template <class T> using Sum = typename SumOf<T>::type;
 
 __device__ __forceinline__ float widen(float x) { return x; }

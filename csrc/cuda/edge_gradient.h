@@ -1,5 +1,5 @@
-// The gradient of the edge values: for a segment, the columns are mixed back into P ranks in registers, and each edge is
-// an inner product with the row at its other end.
+// The gradient of the edge values: for a segment, the columns are mixed back into P ranks in registers, and each edge
+// is an inner product with the row at its other end.
 #pragma once
 #include "pass.h"
 
@@ -24,8 +24,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const int e = first + u * pass.teams + group.team;
-        if (e < count && f < pass.features)
-          rows[u].read(pass.x, pass.col[begin + e], pass.rank, pass.features, p0, f);
+        if (e < count && f < pass.features) rows[u].read(pass.x, pass.col[begin + e], pass.rank, pass.features, p0, f);
       }
 #pragma unroll
       for (int u = 0; u < U; ++u) {

@@ -53,8 +53,7 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 #pragma unroll
     for (int p = 0; p < P; ++p)
 #pragma unroll
-      for (int v = 0; v < V; ++v)
-        sum[p][v] = sum_over(group.mask, sum[p][v], pass.lanes, pass.lanes * pass.teams);
+      for (int v = 0; v < V; ++v) sum[p][v] = sum_over(group.mask, sum[p][v], pass.lanes, pass.lanes * pass.teams);
   }
 
   __device__ __forceinline__ void mix(const A (&sum)[V], const Vec<A, Q>& weights) {
@@ -105,8 +104,7 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
     const int relation = pass.seg_rel[s];
 #pragma unroll
     for (int p = 0; p < P; ++p) mix(sum[p], load<Q>(w + at(relation, p0 + p)));
-    if constexpr (kGradient)
-      products(sum, [&](int p, int q, A product) { dw[at(relation, p0 + p) + q] += product; });
+    if constexpr (kGradient) products(sum, [&](int p, int q, A product) { dw[at(relation, p0 + p) + q] += product; });
   }
 
   // The diagonals of all relations: one matrix, corrected for the pairs whose self-loop has a weight of its own.
@@ -211,8 +209,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
     for (int k = int(threadIdx.x); k < pass.groups * pass.packed; k += kThreads) block_dw[k] = 0;
   __syncthreads();
 
-  RowMix<T, I, P, Q, V, kGradient> mix{pass, group, column, pass.w ? pass.w : shared_w,
-                                       block_dw + group.index * pass.packed, 0, 0, {}};
+  RowMix<T, I, P, Q, V, kGradient> mix{
+      pass, group, column, pass.w ? pass.w : shared_w, block_dw + group.index * pass.packed, 0, 0, {}};
 #pragma unroll 1
   for (Unit<I> unit = Unit<I>(blockIdx.x) * pass.groups + group.index; unit < pass.units;
        unit += gridDim.x * pass.groups) {

@@ -1,6 +1,6 @@
 // The sparse propagation on CUDA: pointers, sizes and a stream, no torch in sight. All pointers lead to device memory.
 //
-// The notation and the formulas are those of cpu/kernels.h. Every DAG edge is served by gather_mix: mixing first would
+// The notation and the formulas are those of graph.h. Every DAG edge is served by gather_mix: mixing first would
 // take two launches for each relation, and small graphs are bound by launches. Nothing here waits for the device,
 // allocates, or uses atomics, so that a call can be captured in a CUDA graph and gives the same bits every time.
 // The structure is trusted: looking at it would mean waiting for the device.
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../cpu/kernels.h"
+#include "../graph.h"
 
 namespace tensus::cuda {
 
@@ -37,12 +37,12 @@ struct EdgeGradient {
 };
 
 // Long rows are split, so that one of them does not hold up the others. Where they are is found on the device, once for
-// several jobs on a graph, and written to so many bytes.
+// several jobs on a graph, and written to memory of parts_size bytes.
 size_t parts_size(const Segments&);
 const char* find_parts(const Segments&, void* parts, void* stream);
 
-// The kernels for one storage type. A call needs so many bytes of scratch memory, aligned to 16 bytes, and returns null
-// or the error of a launch.
+// The kernels for one storage type. A call takes scratch memory of as many bytes as its `_scratch` function says,
+// aligned to 16 bytes, and returns null or the error of a launch.
 struct Kernels {
   size_t (*gather_mix_scratch)(const GatherMix&);
   const char* (*gather_mix)(const GatherMix&, void* scratch, void* stream);

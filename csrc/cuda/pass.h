@@ -1,5 +1,5 @@
-// What the kernels share: the arguments of a pass, the groups of threads that work on a row, the weights in the order in
-// which they are read, and the split of long rows.
+// What the kernels share: the arguments of a pass, the groups of threads that work on a row, the weights in the order
+// in which they are read, and the split of long rows.
 #pragma once
 #include "device.h"
 
@@ -11,7 +11,7 @@ constexpr int kMaxColumns = 16;  // in one launch
 #ifndef TENSUS_SPLIT
 #define TENSUS_SPLIT 512
 #endif
-constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most so many
+constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most this many
 
 // One rank index q of the far state of a link. Every link gives as many columns as its rank.
 struct Column {
@@ -28,11 +28,15 @@ struct Column {
 template <class I> struct Part {
   I row;
   I begin, end;
-  I first;  // whether it is the first of its row; a part that is not and has no edges is none
+  I first;  // whether it is the first of its row; any other part without edges is unused
 };
 
-template <class I> struct UnitOf { using type = uint32_t; };
-template <> struct UnitOf<int64_t> { using type = uint64_t; };
+template <class I> struct UnitOf {
+  using type = uint32_t;
+};
+template <> struct UnitOf<int64_t> {
+  using type = uint64_t;
+};
 template <class I> using Unit = typename UnitOf<I>::type;
 
 template <class A, class I> struct Pass {
@@ -66,10 +70,10 @@ template <class A, class I> struct Pass {
   const Part<I>* parts;  // of the long rows
   Unit<I> units;         // of work: rows and parts
 
-  A* dw;          // gather_mix: `packed` sums for every group, in global memory or, if null, in shared memory
-  A* partial_dw;  // those of each block
+  A* dw;           // gather_mix: `packed` sums for every group, in global memory or, if null, in shared memory
+  A* partial_dw;   // those of each block
   A* partial_out;  // of the parts of long rows: (chunks, 2, columns, F)
-  A* grad;        // edge_gradient
+  A* grad;         // edge_gradient
   bool accumulate;
   int blocks;
 };

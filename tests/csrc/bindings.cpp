@@ -1,5 +1,5 @@
-// The torch-free kernels on numpy arrays, on one thread, for test_kernels.py only. Types, shapes and layouts are checked
-// here and the structure by the kernels' own check, so that a mistake in a test raises and does not crash.
+// The torch-free kernels on numpy arrays, on one thread, for test_kernels.py only. Types, shapes and layouts are
+// checked here and the structure by the kernels' own check, so that a mistake in a test raises and does not crash.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -25,7 +25,8 @@ void require(bool condition, const std::string& message) {
 }
 
 // The numbers of an array that has this type and shape and, unless its strides are looked at elsewhere, no gaps.
-const void* numbers(const Array& array, const char* name, const py::dtype& type, const Shape& shape, bool dense = true) {
+const void* numbers(const Array& array, const char* name, const py::dtype& type, const Shape& shape,
+                    bool dense = true) {
   require(array.dtype().equal(type), std::string(name) + " has the wrong dtype");
   require(Shape(array.shape(), array.shape() + array.ndim()) == shape, std::string(name) + " has the wrong shape");
   require(!dense || (array.flags() & Array::c_style), std::string(name) + " must be C-contiguous");
@@ -52,9 +53,17 @@ struct Graph {
     const py::dtype index = is_wide ? wide : narrow;
     require(row_ptr.size() > 0, "row_ptr must not be empty");
     const py::ssize_t nodes = row_ptr.size() - 1, segments = seg_rel.size(), edges = col.size();
-    return {is_wide, nodes, relations, segments, edges, numbers(row_ptr, "row_ptr", index, {nodes + 1}),
+    return {is_wide,
+            nodes,
+            relations,
+            segments,
+            edges,
+            numbers(row_ptr, "row_ptr", index, {nodes + 1}),
             static_cast<const int32_t*>(numbers(seg_rel, "seg_rel", narrow, {segments})),
-            numbers(seg_ptr, "seg_ptr", index, {segments + 1}), numbers(col, "col", index, {edges}), nullptr, nullptr};
+            numbers(seg_ptr, "seg_ptr", index, {segments + 1}),
+            numbers(col, "col", index, {edges}),
+            nullptr,
+            nullptr};
   }
 
   const char* check() const { return kernels().check(structure(), alone); }
@@ -114,8 +123,15 @@ struct Job {
     require(edge.other || !(from_far || edge.dw), "a link needs its other state");
     void* dw = written(edge.dw, "dw", type, matrices, false);
     require(!dw || Shape(edge.dw->strides(), edge.dw->strides() + 3) == strides, "dw must be laid out as w");
-    return {far, numbers(edge.w, "w", type, matrices, false), rank * far, strides[1] / item, strides[2] / item,
-            written(edge.out, "out", type, state), edge.accumulate, numbers(edge.other, "other", type, state), dw};
+    return {far,
+            numbers(edge.w, "w", type, matrices, false),
+            rank * far,
+            strides[1] / item,
+            strides[2] / item,
+            written(edge.out, "out", type, state),
+            edge.accumulate,
+            numbers(edge.other, "other", type, state),
+            dw};
   }
 
   int64_t link_count() const { return int64_t(links.size()); }
@@ -123,8 +139,8 @@ struct Job {
 
 void gather_mix(const Graph& graph, const Diagonal& diagonal, const Array& x, const std::vector<Edge>& edges) {
   const Job job(graph, diagonal, x, edges, false);
-  kernels().gather_mix(job.real, {job.graph, job.loops, x.data(), job.rank, job.features, job.links.data(),
-                                  job.link_count(), alone});
+  kernels().gather_mix(
+      job.real, {job.graph, job.loops, x.data(), job.rank, job.features, job.links.data(), job.link_count(), alone});
 }
 
 // The segments by relation (rel_ptr, order, order_row) are trusted beyond their shapes.
@@ -136,11 +152,11 @@ void mix_gather(const Graph& graph, const Diagonal& diagonal, const Array& rel_p
     return static_cast<const int64_t*>(numbers(array, name, wide, {size}));
   };
   std::vector<double> mixed(y.size());  // room for either type; `sums` is for storage narrower than its sums
-  kernels().mix_gather(job.real, {job.graph, job.loops, index(rel_ptr, "rel_ptr", job.graph.relations + 1),
-                                  index(order, "order", job.graph.segments),
-                                  index(order_row, "order_row", job.graph.segments), y.mutable_data(), accumulate,
-                                  job.rank, job.features, job.links.data(), job.link_count(), mixed.data(), nullptr,
-                                  alone});
+  kernels().mix_gather(
+      job.real,
+      {job.graph, job.loops, index(rel_ptr, "rel_ptr", job.graph.relations + 1),
+       index(order, "order", job.graph.segments), index(order_row, "order_row", job.graph.segments), y.mutable_data(),
+       accumulate, job.rank, job.features, job.links.data(), job.link_count(), mixed.data(), nullptr, alone});
 }
 
 void edge_gradient(const Graph& graph, const Array& x, const std::vector<Edge>& edges, Array grad, bool accumulate) {
@@ -160,9 +176,9 @@ PYBIND11_MODULE(kernel_bindings, m) {
   py::class_<Diagonal>(m, "Diagonal")
       .def(py::init<Maybe, Maybe, const Graph*>(), py::arg("loop"), py::arg("seg_loop"), py::arg("pairs").none(false),
            py::keep_alive<1, 4>());
-  py::class_<Edge>(m, "Edge")
-      .def(py::init<Array, Maybe, Maybe, Maybe, bool>(), py::arg("w"), py::arg("other") = py::none(),
-           py::arg("out") = py::none(), py::arg("dw") = py::none(), py::arg("accumulate") = false);
+  py::class_<Edge>(m, "Edge").def(py::init<Array, Maybe, Maybe, Maybe, bool>(), py::arg("w"),
+                                  py::arg("other") = py::none(), py::arg("out") = py::none(),
+                                  py::arg("dw") = py::none(), py::arg("accumulate") = false);
   m.def("gather_mix", &gather_mix);
   m.def("mix_gather", &mix_gather);
   m.def("edge_gradient", &edge_gradient);

@@ -1,10 +1,10 @@
 """Compiles the torch-free part of csrc for the tests, as setup.py does for the extension."""
 
 import os
-import platform
 import shlex
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,14 +12,12 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent.parent / "csrc"
+sys.path.insert(0, str(CSRC / "tools"))
+from instruction_sets import INSTRUCTION_SETS as INSTRUCTION_SETS  # noqa: E402
+
 COMPILER = shlex.split(os.environ.get("CXX") or shutil.which("c++") or "")
 
 needs_compiler = pytest.mark.skipif(not COMPILER, reason="no C++ compiler: set CXX")
-
-KERNEL_ISAS = {"plain": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
-    KERNEL_ISAS["avx2"] = ["-mavx2", "-mfma"]
-    KERNEL_ISAS["avx512"] = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"]
 
 
 def kernel_jobs(isas):

@@ -2,13 +2,13 @@
 
 import subprocess
 
-from tests.csrc.building import CSRC, HERE, KERNEL_ISAS, build, kernel_jobs
+from tests.csrc.building import CSRC, HERE, INSTRUCTION_SETS, build, kernel_jobs
 
 
 def check_kernels(flag, wanted, folder, prefix=()):
     """Checks the widest of the wanted instruction sets: they have one source."""
     checked = ["-g1", flag, "-fno-sanitize-recover=all"]
-    isas = {isa: KERNEL_ISAS[isa] for isa in wanted if isa in KERNEL_ISAS}
+    isas = {isa: INSTRUCTION_SETS[isa] for isa in wanted if isa in INSTRUCTION_SETS}
     widest = list(isas)[-1]  # the other only rides along
     jobs = [
         ("test", HERE / "test_kernels.cpp", checked),

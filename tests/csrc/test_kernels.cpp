@@ -19,14 +19,14 @@ namespace {
 
 int failures = 0;
 
-#define CHECK(condition, ...)                                        \
-  do {                                                               \
-    if (!(condition)) {                                              \
-      std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);    \
-      std::printf(__VA_ARGS__);                                      \
-      std::printf("\n");                                             \
-      ++failures;                                                    \
-    }                                                                \
+#define CHECK(condition, ...)                                     \
+  do {                                                            \
+    if (!(condition)) {                                           \
+      std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+      std::printf(__VA_ARGS__);                                   \
+      std::printf("\n");                                          \
+      ++failures;                                                 \
+    }                                                             \
   } while (false)
 
 std::mt19937 generator(7);
@@ -69,9 +69,21 @@ void set(Half& x, double value) {
 }
 
 template <class T> struct Type;
-template <> struct Type<float> { static constexpr Real real = Real::f32; using Sum = float; static constexpr double eps = 1e-5; };
-template <> struct Type<double> { static constexpr Real real = Real::f64; using Sum = double; static constexpr double eps = 1e-12; };
-template <> struct Type<Half> { static constexpr Real real = Real::bf16; using Sum = float; static constexpr double eps = 2e-2; };
+template <> struct Type<float> {
+  static constexpr Real real = Real::f32;
+  using Sum = float;
+  static constexpr double eps = 1e-5;
+};
+template <> struct Type<double> {
+  static constexpr Real real = Real::f64;
+  using Sum = double;
+  static constexpr double eps = 1e-12;
+};
+template <> struct Type<Half> {
+  static constexpr Real real = Real::bf16;
+  using Sum = float;
+  static constexpr double eps = 2e-2;
+};
 
 template <class T> std::vector<T> random_numbers(int64_t size) {
   std::vector<T> numbers(size);
@@ -111,8 +123,16 @@ template <class I, class A> struct Graph {
     if (by_segment) seg_val = random_numbers<A>(seg_rel.size());
     if (by_edge) edge_val = random_numbers<A>(col.size());
     if (looped) loop = random_numbers<A>(relations), seg_loop = random_numbers<A>(seg_rel.size());
-    view = {sizeof(I) == 8, nodes, relations, int64_t(seg_rel.size()), int64_t(col.size()), row_ptr.data(),
-            seg_rel.data(), seg_ptr.data(), col.data(), by_segment ? seg_val.data() : nullptr,
+    view = {sizeof(I) == 8,
+            nodes,
+            relations,
+            int64_t(seg_rel.size()),
+            int64_t(col.size()),
+            row_ptr.data(),
+            seg_rel.data(),
+            seg_ptr.data(),
+            col.data(),
+            by_segment ? seg_val.data() : nullptr,
             by_edge ? edge_val.data() : nullptr};
     loops = {looped ? loop.data() : nullptr, looped ? seg_loop.data() : nullptr, &view};
   }
@@ -123,7 +143,8 @@ template <class I, class A> struct Graph {
       std::vector<double> diagonal(loop.begin(), loop.end());
       for (int64_t s = row_ptr[n]; s < row_ptr[n + 1]; ++s) {
         for (int64_t e = seg_ptr[s]; e < seg_ptr[s + 1]; ++e)
-          visit(n, seg_rel[s], col[e], (seg_val.empty() ? 1 : double(seg_val[s])) * (edge_val.empty() ? 1 : double(edge_val[e])));
+          visit(n, seg_rel[s], col[e],
+                (seg_val.empty() ? 1 : double(seg_val[s])) * (edge_val.empty() ? 1 : double(edge_val[e])));
         if (!loop.empty()) diagonal[seg_rel[s]] = seg_loop[s];
       }
       if (with_loops)
@@ -172,7 +193,8 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
           }
         }
   });
-  kernels.gather_mix(Type<T>::real, {g.view, g.loops, x.data(), rank, features, links.data(), int64_t(far.size()), team});
+  kernels.gather_mix(Type<T>::real,
+                     {g.view, g.loops, x.data(), rank, features, links.data(), int64_t(far.size()), team});
   for (size_t l = 0; l < far.size(); ++l) {
     compare(out[l], want_out[l], "gather_mix: out");
     compare(dw[l], want_dw[l], "gather_mix: dw");
@@ -196,12 +218,14 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
         for (int64_t p = 0; p < rank; ++p)
           for (int64_t q = 0; q < far[l]; ++q)
             for (int64_t f = 0; f < features; ++f)
-              want[(n * rank + p) * features + f] += a * w[l][i * links[l].step + p * links[l].near + q * links[l].far] *
+              want[(n * rank + p) * features + f] += a *
+                                                     w[l][i * links[l].step + p * links[l].near + q * links[l].far] *
                                                      get(other[l][(m * far[l] + q) * features + f]);
     });
     std::vector<A> mixed(nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
-    kernels.mix_gather(Type<T>::real, {g.view, g.loops, rel_ptr.data(), order.data(), order_row.data(), y.data(), accumulate,
-                                       rank, features, links.data(), int64_t(far.size()), mixed.data(), sums.data(), team});
+    kernels.mix_gather(Type<T>::real,
+                       {g.view, g.loops, rel_ptr.data(), order.data(), order_row.data(), y.data(), accumulate, rank,
+                        features, links.data(), int64_t(far.size()), mixed.data(), sums.data(), team});
     compare(y, want, "mix_gather");
   }
 

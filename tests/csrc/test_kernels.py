@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.csrc.building import HERE, KERNEL_ISAS, build, kernel_jobs, needs_compiler
+from tests.csrc.building import HERE, INSTRUCTION_SETS, build, kernel_jobs, needs_compiler
 
 pybind11 = pytest.importorskip("pybind11")
 PYTHON_HEADERS = Path(sysconfig.get_path("include"))
@@ -31,7 +31,7 @@ def bindings(tmp_path_factory):
     target = tmp_path_factory.mktemp("bindings") / name
     shared = ["-fPIC", "-fvisibility=hidden"]
     headers = [f"-I{path}" for path in (pybind11.get_include(), PYTHON_HEADERS)]
-    kernels = kernel_jobs({isa: [*shared, *flags] for isa, flags in KERNEL_ISAS.items()})
+    kernels = kernel_jobs({isa: [*shared, *flags] for isa, flags in INSTRUCTION_SETS.items()})
     jobs = [("bindings", HERE / "bindings.cpp", [*shared, *headers]), *kernels]
     build(target, jobs, ["-shared"])
     spec = importlib.util.spec_from_file_location("kernel_bindings", target)
@@ -40,7 +40,7 @@ def bindings(tmp_path_factory):
     return module
 
 
-@pytest.fixture(scope="module", params=list(KERNEL_ISAS))
+@pytest.fixture(scope="module", params=list(INSTRUCTION_SETS))
 def kernels(bindings, request):
     """The bindings, with the kernels of one instruction set in use."""
     if not bindings.use(request.param):

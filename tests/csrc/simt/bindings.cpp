@@ -77,9 +77,17 @@ struct Graph {
   Maybe seg_val, edge_val;
 
   Segments on(Device& device) const {
-    return {row_ptr.itemsize() == 8, row_ptr.size() - 1, relations, seg_rel.size(), col.size(), device.copy(row_ptr),
-            static_cast<const int32_t*>(device.copy(seg_rel)), device.copy(seg_ptr), device.copy(col),
-            device.copy(seg_val), device.copy(edge_val)};
+    return {row_ptr.itemsize() == 8,
+            row_ptr.size() - 1,
+            relations,
+            seg_rel.size(),
+            col.size(),
+            device.copy(row_ptr),
+            static_cast<const int32_t*>(device.copy(seg_rel)),
+            device.copy(seg_ptr),
+            device.copy(col),
+            device.copy(seg_val),
+            device.copy(edge_val)};
   }
 };
 
@@ -138,22 +146,29 @@ void gather_mix(const std::string& real, const Graph& graph, const Diagonal& dia
   const Segments g = graph.on(device), pairs = diagonal.pairs->on(device);
   std::vector<Link> links;
   for (const Edge& edge : edges) links.push_back(edge.on(device, x));
-  const cuda::GatherMix job{g, parts_of(g, device), {device.copy(diagonal.loop), device.copy(diagonal.seg_loop), &pairs},
-                            device.copy(x), x.shape(1), x.shape(2), links.data(), int64_t(links.size())};
+  const cuda::GatherMix job{g,
+                            parts_of(g, device),
+                            {device.copy(diagonal.loop), device.copy(diagonal.seg_loop), &pairs},
+                            device.copy(x),
+                            x.shape(1),
+                            x.shape(2),
+                            links.data(),
+                            int64_t(links.size())};
   const cuda::Kernels& kernels = cuda::kernels(real_of(real));
   check(kernels.gather_mix(job, device.allocate(kernels.gather_mix_scratch(job)), nullptr));
   device.copy_back();
 }
 
-void edge_gradient(const std::string& real, const Graph& graph, const Array& x, const std::vector<Edge>& edges, Array grad,
-                   bool accumulate, size_t offset) {
+void edge_gradient(const std::string& real, const Graph& graph, const Array& x, const std::vector<Edge>& edges,
+                   Array grad, bool accumulate, size_t offset) {
   Device device(offset);
   require(grad.size() == graph.col.size(), "grad must have one entry an edge");
   const Segments g = graph.on(device);
   std::vector<Link> links;
   for (const Edge& edge : edges) links.push_back(edge.on(device, x));
-  const cuda::EdgeGradient job{g, parts_of(g, device), device.copy(x), x.shape(1), x.shape(2), links.data(),
-                               int64_t(links.size()), device.copy(grad, true), accumulate};
+  const cuda::EdgeGradient job{g,          parts_of(g, device), device.copy(x),        x.shape(1),
+                               x.shape(2), links.data(),        int64_t(links.size()), device.copy(grad, true),
+                               accumulate};
   const cuda::Kernels& kernels = cuda::kernels(real_of(real));
   check(kernels.edge_gradient(job, device.allocate(kernels.edge_gradient_scratch(job)), nullptr));
   device.copy_back();
@@ -169,9 +184,9 @@ PYBIND11_MODULE(simt_bindings, m) {
   py::class_<Diagonal>(m, "Diagonal")
       .def(py::init<Maybe, Maybe, const Graph*>(), py::arg("loop"), py::arg("seg_loop"), py::arg("pairs").none(false),
            py::keep_alive<1, 4>());
-  py::class_<Edge>(m, "Edge")
-      .def(py::init<Array, Maybe, Maybe, Maybe, bool>(), py::arg("w"), py::arg("other") = py::none(),
-           py::arg("out") = py::none(), py::arg("dw") = py::none(), py::arg("accumulate") = false);
+  py::class_<Edge>(m, "Edge").def(py::init<Array, Maybe, Maybe, Maybe, bool>(), py::arg("w"),
+                                  py::arg("other") = py::none(), py::arg("out") = py::none(),
+                                  py::arg("dw") = py::none(), py::arg("accumulate") = false);
   m.def("gather_mix", &gather_mix);
   m.def("edge_gradient", &edge_gradient);
   m.def("set_seed", &simt::set_seed);

@@ -110,7 +110,8 @@ void launch(void (*kernel)(Arguments), int64_t blocks, int threads, size_t share
     void (*kernel)(Arguments);
     const Arguments& arguments;
   } call{kernel, arguments};
-  simt::run(blocks, threads, shared, [](const void* c) { ((const Call*)c)->kernel(((const Call*)c)->arguments); }, &call);
+  simt::run(
+      blocks, threads, shared, [](const void* c) { ((const Call*)c)->kernel(((const Call*)c)->arguments); }, &call);
 }
 
 inline const char* launch_error() { return simt::error(); }

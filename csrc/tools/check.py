@@ -1,7 +1,7 @@
 """Compiles the CUDA kernels for six architectures and shows what each instantiation takes.
 
-    python csrc/cuda/check.py            warnings are errors; prints a table; fails on a missed goal
-    python csrc/cuda/check.py --page F   also writes the table to a page
+    python csrc/tools/check.py            warnings are errors; prints a table; fails on a missed goal
+    python csrc/tools/check.py --page F   also writes the table to a page
 
 Needs nvcc, but neither a GPU nor torch. The goals: no spilled registers where sums are float32,
 and at least half of a multiprocessor's threads at work at once.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import nvcc
 
-MARK = "<!-- The rest is written by csrc/cuda/check.py. -->"
+MARK = "<!-- The rest is written by csrc/tools/check.py. -->"
 GPUS = {"RTX 2080 Ti": "sm_75", "A100": "sm_80", "RTX 3090": "sm_86", "H100": "sm_90"}
 LAUNCHES = {  # threads and the most shared memory of a block: see pass.h, gather_mix.h, kernels.cu
     "add_gradients": (512, 4 << 10),
@@ -52,7 +52,7 @@ def compile_all(compiler: str) -> str:
 
     def compile_one(job: tuple[str, str, list[str]]) -> str:
         source, name, own = job
-        path = str(nvcc.HERE / source)
+        path = str(nvcc.CUDA / source)
         command = [compiler, *strict, *own]
         with tempfile.TemporaryDirectory() as folder:
             target = str(Path(folder, f"{name}.o"))
@@ -93,7 +93,7 @@ def occupancies(compiler: str, launches: list[tuple[int, int, int]]) -> list[lis
     with tempfile.TemporaryDirectory() as folder:
         program = str(Path(folder, "occupancy"))
         headers = f"-I{nvcc.root(compiler) / 'include'}"
-        source = str(nvcc.HERE / "occupancy.cpp")
+        source = str(Path(__file__).with_name("occupancy.cpp"))
         subprocess.run([os.environ.get("CXX") or "c++", headers, source, "-o", program], check=True)
         lines = "\n".join(" ".join(map(str, launch)) for launch in launches)
         run = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)

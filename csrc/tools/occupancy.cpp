@@ -9,15 +9,17 @@ namespace {
 
 struct Gpu {
   int major, minor, threads, multiprocessors;  // threads: of a multiprocessor
-  size_t shared, shared_of_block, reserved;    // bytes of a multiprocessor, of a block that asks, of a block for the driver
+  size_t shared, shared_of_block,
+      reserved;  // bytes of a multiprocessor, of a block that asks, of a block for the driver
 };
 
 constexpr size_t kKiB = 1024;
-constexpr Gpu kGpus[] = {  // CUDA C++ Programming Guide, technical specifications per compute capability
-    {7, 5, 1024, 68, 64 * kKiB, 64 * kKiB, 0},              // RTX 2080 Ti
-    {8, 0, 2048, 108, 164 * kKiB, 163 * kKiB, 1 * kKiB},    // A100
-    {8, 6, 1536, 82, 100 * kKiB, 99 * kKiB, 1 * kKiB},      // RTX 3090
-    {9, 0, 2048, 132, 228 * kKiB, 227 * kKiB, 1 * kKiB},    // H100
+constexpr Gpu kGpus[] = {
+    // CUDA C++ Programming Guide, technical specifications per compute capability
+    {7, 5, 1024, 68, 64 * kKiB, 64 * kKiB, 0},            // RTX 2080 Ti
+    {8, 0, 2048, 108, 164 * kKiB, 163 * kKiB, 1 * kKiB},  // A100
+    {8, 6, 1536, 82, 100 * kKiB, 99 * kKiB, 1 * kKiB},    // RTX 3090
+    {9, 0, 2048, 132, 228 * kKiB, 227 * kKiB, 1 * kKiB},  // H100
 };
 
 int occupancy(const Gpu& gpu, int registers, size_t shared, int threads) {

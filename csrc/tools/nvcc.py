@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+CUDA = Path(__file__).resolve().parents[1] / "cuda"  # where the sources are
 REALS = ("f32", "f64", "f16", "bf16")  # kernels.cu is compiled for each
 FLAGS = ["-std=c++20", "-O3", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
 EVERY_ARCHITECTURE = "7.5;8.0;8.6;9.0;10.0;12.0+PTX"

@@ -1,15 +1,6 @@
-// The operators of torch: schemas, checks of the arguments, and the order of the passes. The kernels know none of this.
-//
-// Nodes of the DAG are 0 .. K in topological order, 0 the source; ranks[k] is the rank of state k, (N, ranks[k], F).
-// Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
-// With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
-// An edge is served by a pass at one of its ends: see passes.h for which.
-#include <Python.h>
+// The operators for CPU tensors: checks of the arguments (see library.cpp for what they mean) and the order of the
+// passes. An edge of the DAG is served by a pass at one of its ends: see passes.h for which.
 #include <torch/csrc/stable/library.h>
-
-#ifndef _WIN32
-#include <pthread.h>
-#endif
 
 #include <algorithm>
 #include <map>
@@ -17,31 +8,23 @@
 #include <tuple>
 #include <vector>
 
+#include "arguments.h"
 #include "cpu/arena.h"
 #include "cpu/select.h"
 #include "passes.h"
-#include "problem.h"
+#include "team.h"
 
 namespace {
 
 using namespace tensus;
 
-// ---------------------------------------------------------------------------------------------- memory and threads
+// ---------------------------------------------------------------------------------------------- memory
 
 Tensor new_state(const Tensor& like, int64_t nodes, int64_t rank, int64_t features) {
   const int64_t bytes = nodes * rank * features * int64_t(like.element_size());
   if (bytes < int64_t(kLarge)) return torch::stable::new_empty(like, {nodes, rank, features});
-  return torch::stable::from_blob(acquire_block(size_t(bytes)), {nodes, rank, features},
-                                  {rank * features, features, 1}, like.device(), like.scalar_type(), release_block);
-}
-
-bool forked = false;
-
-// torch's own threads: no second pool beside it, and torch.set_num_threads holds. OpenMP's threads do not survive a
-// fork, and waiting for them would last forever, so a forked child is a team of one.
-void torch_team(Work work, void* context) {
-  if (forked) return work(context);
-  torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1, [&](int64_t, int64_t) { work(context); });
+  return torch::stable::from_blob(acquire_block(size_t(bytes)), {nodes, rank, features}, {rank * features, features, 1},
+                                  like.device(), like.scalar_type(), release_block);
 }
 
 // ---------------------------------------------------------------------------------------------- arguments
@@ -71,7 +54,8 @@ class CpuProblem : public Problem {
  public:
   CpuProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
              const MaybeInts& flags)
-      : Problem(h, w, ranks, tails, heads, flags, [](const Tensor& t) { return t.is_cpu(); }, "CPU"),
+      : Problem(
+            h, w, ranks, tails, heads, flags, [](const Tensor& t) { return t.is_cpu(); }, "CPU"),
         real(real_of(h)) {}
 
   void set_graph(const Tensors& forward, const MaybeTensor& seg_val, const MaybeTensor& edge_val,
@@ -118,10 +102,10 @@ class ByRelation {
   void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links) {
     if (rel_ptr_.empty()) prepare();
     const Tensor mixed = workspace(rank), sums = workspace(problem_.real == Real::bf16 ? rank : 0);
-    kernels().mix_gather(problem_.real, {g_, problem_.loops, rel_ptr_.data(), order_.data(), order_row_.data(),
-                                         y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(),
-                                         int64_t(links.size()), mixed.mutable_data_ptr(), sums.mutable_data_ptr(),
-                                         torch_team});
+    kernels().mix_gather(problem_.real,
+                         {g_, problem_.loops, rel_ptr_.data(), order_.data(), order_row_.data(), y.mutable_data_ptr(),
+                          accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
+                          mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team});
   }
 
  private:
@@ -150,7 +134,7 @@ class ByRelation {
   Ints rel_ptr_, order_, order_row_;
 };
 
-constexpr int64_t kLeast = 8;  // where less than this part of the edges is left out, that does not pay for a copy
+constexpr int64_t kLeast = 8;  // a copy pays only if it leaves out at least one edge in this many
 
 // One direction of the graph, and the passes over it. Each reads the relations that its links use: in the whole
 // structure where these are all of it, or almost, else in a copy, which passes of the same relations share.
@@ -173,9 +157,9 @@ class Structure {
     if (pass.links.empty()) return;
     const Part& on = part(pass.used);
     const Tensor sums = on.selection ? torch::stable::new_empty(grad, {on.graph.edges}) : grad;
-    kernels().edge_gradient(problem_.real, {on.graph, x.const_data_ptr(), rank, problem_.features, pass.links.data(),
-                                            int64_t(pass.links.size()), sums.mutable_data_ptr(), !on.selection,
-                                            torch_team});
+    kernels().edge_gradient(problem_.real,
+                            {on.graph, x.const_data_ptr(), rank, problem_.features, pass.links.data(),
+                             int64_t(pass.links.size()), sums.mutable_data_ptr(), !on.selection, torch_team});
     if (on.selection) on.selection->add_back(sums.const_data_ptr(), grad.mutable_data_ptr());
   }
 
@@ -325,68 +309,9 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
   return {grad.of_h(problem, need_h), dw, dvalues};
 }
 
-// ---------------------------------------------------------------------------------------------- the Python module
-
-PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(kernels().isa); }
-
-PyObject* use_isa(PyObject*, PyObject* name) {
-  const char* text = nullptr;
-  if (name != Py_None && !(text = PyUnicode_AsUTF8AndSize(name, nullptr))) return nullptr;
-  if (!use_kernels(text)) return PyErr_Format(PyExc_ValueError, "%R is not built, or this machine lacks it", name);
-  Py_RETURN_NONE;
-}
-
-// {name: whether this machine runs it}
-PyObject* isas(PyObject*, PyObject*) {
-  PyObject* all = PyDict_New();
-  bool runnable;
-  for (size_t i = 0; all; ++i) {
-    const Kernels* set = built_kernels(i, &runnable);
-    if (!set) break;
-    if (PyDict_SetItemString(all, set->isa, runnable ? Py_True : Py_False) < 0) Py_CLEAR(all);
-  }
-  return all;
-}
-
-#ifndef TENSUS_CUDA_ARCHITECTURES
-#define TENSUS_CUDA_ARCHITECTURES ""
-#endif
-
-PyObject* cuda_architectures(PyObject*, PyObject*) { return PyUnicode_FromString(TENSUS_CUDA_ARCHITECTURES); }
-
-PyMethodDef methods[] = {
-    {"isa", isa, METH_NOARGS, "The instruction set of the kernels in use."},
-    {"use_isa", use_isa, METH_O, "Choose an instruction set by name, or the best with None."},
-    {"isas", isas, METH_NOARGS, "The instruction sets that were built, and whether this machine runs them."},
-    {"cuda_architectures", cuda_architectures, METH_NOARGS,
-     "What the CUDA kernels were compiled for, separated by semicolons; empty where there are none."},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
-
 }  // namespace
-
-STABLE_TORCH_LIBRARY(tensus_tn, m) {
-  m.def(
-      "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
-      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
-      "int[]? chosen) -> Tensor[]");
-  m.def(
-      "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
-      "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
-      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool need_h, "
-      "bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
-}
 
 STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {
   m.impl("propagate", TORCH_BOX(&propagate));
   m.impl("propagate_backward", TORCH_BOX(&propagate_backward));
-}
-
-extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() {
-#ifndef _WIN32
-  pthread_atfork(nullptr, nullptr, [] { forked = true; });
-#endif
-  return PyModule_Create(&module);
 }

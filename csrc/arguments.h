@@ -1,5 +1,5 @@
-// What the operators of all devices share: their arguments, checked (see ops.cpp for what they mean), and the gradients
-// of the states. The kernels know none of this.
+// What the operators of all devices share: their arguments, checked (see library.cpp for what they mean), and the
+// gradients of the states. The kernels know none of this.
 #pragma once
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "cpu/kernels.h"
 #include "dag.h"
+#include "graph.h"
 
 namespace tensus {
 
@@ -33,7 +33,8 @@ class Problem {
     w = torch::stable::contiguous(w_);
     sums_ = h.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
     check_vector(w, "w", sums_, w.numel());
-    STD_TORCH_CHECK(w.numel() % dag.weights == 0, "w must hold a multiple of ", dag.weights, " numbers, got ", w.numel());
+    STD_TORCH_CHECK(w.numel() % dag.weights == 0, "w must hold a multiple of ", dag.weights, " numbers, got ",
+                    w.numel());
     relations = w.numel() / dag.weights;
     STD_TORCH_CHECK(relations <= INT32_MAX, "too many relations");
     if (flags) set_choices(*flags);
@@ -104,8 +105,8 @@ class Problem {
   }
 
   const Dag dag;
-  Tensor h, w;   // w is zero where an edge does not use a relation
-  Ints chosen;   // (edges, relations): 1 where the edge uses the relation, else 0; empty: all are used
+  Tensor h, w;  // w is zero where an edge does not use a relation
+  Ints chosen;  // (edges, relations): 1 where the edge uses the relation, else 0; empty: all are used
   int64_t nodes, features, relations;
   Segments graph, transposed;  // transposed: only in backward
   Loops loops;
@@ -165,7 +166,7 @@ class Problem {
 
 // The gradients of the states: each is the one given, if any, and what its heads pass on, if they have one.
 struct Gradients {
-  std::vector<MaybeTensor> of;          // what is given, or where the sum goes; none where it is not wanted
+  std::vector<MaybeTensor> of;         // what is given, or where the sum goes; none where it is not wanted
   std::vector<bool> present, written;  // whether there is one at all; whether `of` holds something already
 
   // new_state(k) makes room for one of state k.
@@ -176,7 +177,8 @@ struct Gradients {
     STD_TORCH_CHECK(grads.size() == nodes.size(), "grads and grad_nodes must have the same length");
     for (size_t i = 0; i < grads.size(); ++i) {
       const int64_t k = nodes[i];
-      STD_TORCH_CHECK(1 <= k && k <= dag.last() && !of[k], "grad_nodes must name different states in [1, ", dag.last(), "]");
+      STD_TORCH_CHECK(1 <= k && k <= dag.last() && !of[k], "grad_nodes must name different states in [1, ", dag.last(),
+                      "]");
       of[k] = problem.check_state(grads[i], k, "the gradient");
       written[k] = present[k] = true;
     }

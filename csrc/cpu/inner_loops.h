@@ -1,0 +1,171 @@
+// The loops in which the time is spent: sums over the edges of a segment, mixes by small matrices, inner products.
+#pragma once
+#include "vector.h"
+#include "work.h"
+
+namespace tensus {
+namespace {
+
+constexpr int64_t kPrefetch = 8;  // edges ahead
+
+// Ranks and features that are template arguments are known at compile time, unless they are 0.
+template <int N> TENSUS_INLINE int64_t known(int64_t number) { return N ? N : number; }
+
+// out[t] = sum over the edges of a segment of value * x[col, t], t = 0 .. width; the tile of sums stays in registers.
+// `readable` entries of col may be read, which is at least `count`: the rows of the next segments are prefetched too.
+template <int W, bool kWeighted, class T, class I>
+TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>* value, int64_t count, int64_t readable,
+                          Sum<T> scale, Sum<T>* out) {
+  using A = Sum<T>;
+  for_tiles<A, 8>(known<W>(width), [&]<int V, int L>(int64_t t) TENSUS_FORCE {
+    Pack<A, L> sum[V] = {};
+    const auto add = [&](int64_t e) TENSUS_FORCE {
+      const T* row = x + int64_t(col[e]) * known<W>(width) + t;
+      for (int v = 0; v < V; ++v) {
+        if constexpr (kWeighted) sum[v] += value[e] * load<L>(row + v * L);
+        else sum[v] += load<L>(row + v * L);
+      }
+    };
+    int64_t e = 0;
+    for (const int64_t end = smaller(count, readable - kPrefetch); e < end; ++e) {
+      const char* ahead = (const char*)(x + int64_t(col[e + kPrefetch]) * known<W>(width) + t);
+      for (int b = 0; b < V * L * int(sizeof(T)); b += 64) __builtin_prefetch(ahead + b);
+      add(e);
+    }
+    for (; e < count; ++e) add(e);
+    for (int v = 0; v < V; ++v) store<L>(out + t + v * L, sum[v] * scale);
+  });
+}
+
+template <int W, class T, class I>
+TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, Sum<T>* out) {
+  const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin, readable = g.edges - begin;
+  const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
+  if (g.edge_val) gather<W, true>(x, width, g.col + begin, g.edge_val + begin, count, readable, scale, out);
+  else gather<W, false>(x, width, g.col + begin, (const Sum<T>*)nullptr, count, readable, scale, out);
+}
+
+// Calls with_rank<R>(): loops over a rank of 1 or 2 are unrolled. R = 0 stands for all other ranks, whose own work is
+// enough to hide what the loops cost.
+template <class WithRank> TENSUS_INLINE void for_rank(int64_t rank, const WithRank& with_rank) {
+  switch (rank) {
+    case 1: return with_rank.template operator()<1>();
+    case 2: return with_rank.template operator()<2>();
+    default: return with_rank.template operator()<0>();
+  }
+}
+
+// Calls with_features<F>() with the usual numbers of features, F = 0 for all others.
+template <class WithFeatures> void for_features(int64_t features, const WithFeatures& with_features) {
+  switch (features) {
+    case 16: return with_features.template operator()<16>();
+    case 32: return with_features.template operator()<32>();
+    case 64: return with_features.template operator()<64>();
+    case 128: return with_features.template operator()<128>();
+    default: return with_features.template operator()<0>();
+  }
+}
+
+// out[c, f] (+)= sum over blocks b and rows r of matrix[b](r, c) * block[b][r, f], for the K columns from `column`.
+template <int R, int K, int F, class O, class A>
+TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, int64_t count, int64_t rows,
+                               int64_t columns, int64_t column, int64_t features, O* out, bool accumulate) {
+  for_tiles<A, 8 / K>(known<F>(features), [&]<int V, int L>(int64_t f) TENSUS_FORCE {
+    Pack<A, L> sum[K][V] = {};
+    O* const to = out + column * known<F>(features) + f;
+    if (accumulate)
+      for (int k = 0; k < K; ++k)
+        for (int v = 0; v < V; ++v) sum[k][v] = load<L>(to + k * known<F>(features) + v * L);
+    for (int64_t b = 0; b < count; ++b) {
+      const A* x = block[b] + f;
+      const A* w = matrix[b] + column;
+      for (int64_t r = 0; r < known<R>(rows); ++r) {
+        Pack<A, L> row[V];
+        for (int v = 0; v < V; ++v) row[v] = load<L>(x + r * known<F>(features) + v * L);
+        for (int k = 0; k < K; ++k)
+          for (int v = 0; v < V; ++v) sum[k][v] += w[r * columns + k] * row[v];
+      }
+    }
+    for (int k = 0; k < K; ++k)
+      for (int v = 0; v < V; ++v) store<L>(to + k * known<F>(features) + v * L, sum[k][v]);
+  });
+}
+
+// Mixes `count` blocks of (rows, F) by a matrix (rows, columns) each into out (columns, F).
+template <int R, int C, int F, class O, class A>
+void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t rows, int64_t columns, int64_t features,
+         O* out, bool accumulate) {
+  const auto tile = [&]<int K>(int64_t column) TENSUS_FORCE {
+    mix_columns<R, K, F>(block, matrix, count, rows, known<C>(columns), column, features, out, accumulate);
+  };
+  if constexpr (C) return tile.template operator()<C>(0);
+  int64_t c = 0;
+  for (; c + 4 <= columns; c += 4) tile.template operator()<4>(c);
+  for (; c + 2 <= columns; c += 2) tile.template operator()<2>(c);
+  for (; c < columns; ++c) tile.template operator()<1>(c);
+}
+
+// lanes[r * columns + c] += <x[r], y[c]>, each inner product left spread over the lanes of a vector.
+template <int R, int K, int F, class A, class T>
+TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t columns) {
+  constexpr int L = kLanes<A>;
+  constexpr int H = R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
+  const int64_t size = known<F>(features);
+  Pack<A, L> sum[H][R][K] = {};
+  const auto add = [&](int h, int64_t f) TENSUS_FORCE {
+    Pack<A, L> left[R], right[K];
+    for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * size + f);
+    for (int k = 0; k < K; ++k) right[k] = load<L>(y + k * size + f);
+    for (int r = 0; r < R; ++r)
+      for (int k = 0; k < K; ++k) sum[h][r][k] += left[r] * right[k];
+  };
+  int64_t f = 0;
+  for (; f + H * L <= size; f += H * L)
+    for (int h = 0; h < H; ++h) add(h, f + h * L);
+  for (; f + L <= size; f += L) add(0, f);
+  for (; f < size; ++f)
+    for (int r = 0; r < R; ++r)
+      for (int k = 0; k < K; ++k) sum[0][r][k][0] += x[r * size + f] * load<1>(y + k * size + f)[0];
+  for (int r = 0; r < R; ++r)
+    for (int k = 0; k < K; ++k) {
+      if constexpr (H == 2) sum[0][r][k] += sum[1][r][k];
+      lanes[r * columns + k] += sum[0][r][k];
+    }
+}
+
+// The inner products of `rows` rows of x with `columns` rows of y.
+template <int R, int C, int F, class A, class T>
+void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes) {
+  if constexpr (R && C) return inner_tile<R, C, F>(x, y, features, lanes, C);
+  const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
+    int64_t r = 0;
+    const auto tile = [&]<int N>() TENSUS_FORCE {
+      inner_tile<N, K, F>(x + r * known<F>(features), y + c * known<F>(features), features, lanes + r * columns + c,
+                          columns);
+      r += N;
+    };
+    while (r + 4 <= rows) tile.template operator()<4>();
+    while (r + 2 <= rows) tile.template operator()<2>();
+    while (r < rows) tile.template operator()<1>();
+  };
+  int64_t c = 0;
+  for (; c + 2 <= columns; c += 2) rows_of.template operator()<2>(c);
+  for (; c < columns; ++c) rows_of.template operator()<1>(c);
+}
+
+template <class A> A sum_lanes(Pack<A, kLanes<A>> pack) {
+  A sum = 0;
+  for (int l = 0; l < kLanes<A>; ++l) sum += pack[l];
+  return sum;
+}
+
+// A row of a state as sums: the row itself, or a copy where its numbers are narrower.
+template <class A> TENSUS_INLINE const A* as_sums(const A* row, int64_t, A*) { return row; }
+
+TENSUS_INLINE const float* as_sums(const BFloat16* row, int64_t size, float* copy) {
+  for_tiles<float, 1>(size, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(copy + t, load<L>(row + t)); });
+  return copy;
+}
+
+}  // namespace
+}  // namespace tensus

@@ -1,0 +1,71 @@
+// What torch and Python see of the extension: the schemas of the operators, and the module `_C`.
+//
+// Nodes of the DAG are 0 .. K in topological order, 0 the source; ranks[k] is the rank of state k, (N, ranks[k], F).
+// Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
+// With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
+#include <Python.h>
+#include <torch/csrc/stable/library.h>
+
+#include "cpu/kernels.h"
+
+// ---------------------------------------------------------------------------------------------- schemas
+
+STABLE_TORCH_LIBRARY(tensus_tn, m) {
+  m.def(
+      "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
+      "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
+      "int[]? chosen) -> Tensor[]");
+  m.def(
+      "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
+      "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
+      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool need_h, "
+      "bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
+}
+
+// ---------------------------------------------------------------------------------------------- the Python module
+
+namespace {
+
+using namespace tensus;
+
+PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(kernels().isa); }
+
+PyObject* use_isa(PyObject*, PyObject* name) {
+  const char* text = nullptr;
+  if (name != Py_None && !(text = PyUnicode_AsUTF8AndSize(name, nullptr))) return nullptr;
+  if (!use_kernels(text)) return PyErr_Format(PyExc_ValueError, "%R is not built, or this machine lacks it", name);
+  Py_RETURN_NONE;
+}
+
+// {name: whether this machine runs it}
+PyObject* isas(PyObject*, PyObject*) {
+  PyObject* all = PyDict_New();
+  bool runnable;
+  for (size_t i = 0; all; ++i) {
+    const Kernels* set = built_kernels(i, &runnable);
+    if (!set) break;
+    if (PyDict_SetItemString(all, set->isa, runnable ? Py_True : Py_False) < 0) Py_CLEAR(all);
+  }
+  return all;
+}
+
+#ifndef TENSUS_CUDA_ARCHITECTURES
+#define TENSUS_CUDA_ARCHITECTURES ""
+#endif
+
+PyObject* cuda_architectures(PyObject*, PyObject*) { return PyUnicode_FromString(TENSUS_CUDA_ARCHITECTURES); }
+
+PyMethodDef methods[] = {
+    {"isa", isa, METH_NOARGS, "The instruction set of the kernels in use."},
+    {"use_isa", use_isa, METH_O, "Choose an instruction set by name, or the best with None."},
+    {"isas", isas, METH_NOARGS, "The instruction sets that were built, and whether this machine runs them."},
+    {"cuda_architectures", cuda_architectures, METH_NOARGS,
+     "What the CUDA kernels were compiled for, separated by semicolons; empty where there are none."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() { return PyModule_Create(&module); }
