@@ -16,7 +16,7 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
       "int[]? chosen) -> Tensor[]");
   m.def(
-      "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
+      "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor[] states, Tensor h, Tensor w, Tensor? edge_val, "
       "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
       "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool need_h, "
       "bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");

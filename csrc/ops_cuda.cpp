@@ -141,7 +141,7 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
 // The gradients of h, w and edge_val (empty where not needed), given those of some states. From the sink on, the
 // gradient of each state, once complete, is passed on to its tails.
 std::tuple<Tensor, Tensor, Tensor> propagate_backward(
-    const Tensors& grads, const Ints& grad_nodes, const Tensor& h, const Tensors& states, const Tensor& w,
+    const Tensors& grads, const Ints& grad_nodes, const Tensors& states, const Tensor& h, const Tensor& w,
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,

@@ -12,6 +12,7 @@ from tensus_tn._torch_modes import require_plain
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them
+from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -144,22 +145,23 @@ def _run(
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else graph.to(sums)
     forward, backward = graph.forward, graph.backward
-    states: list[Tensor] = torch.ops.tensus_tn.propagate(
-        h,
-        w.to(sums),
-        forward.edge_val,
-        forward.seg_val,
-        backward.edge_val,
-        backward.seg_val,
-        graph.loop,
-        forward.seg_loop,
-        [forward.row_ptr, forward.seg_rel, forward.seg_ptr, forward.col],
-        [backward.row_ptr, backward.seg_rel, backward.seg_ptr, backward.col, backward.edge_perm],
-        ranks,
-        tails,
-        heads,
-        chosen,
+    arguments = Arguments(
+        h=h,
+        w=w.to(sums),
+        edge_val=forward.edge_val,
+        seg_val=forward.seg_val,
+        back_edge_val=backward.edge_val,
+        back_seg_val=backward.seg_val,
+        loop=graph.loop,
+        seg_loop=forward.seg_loop,
+        forward=forward.structure(),
+        backward=backward.structure(),
+        ranks=ranks,
+        tails=tails,
+        heads=heads,
+        chosen=chosen,
     )
+    states: list[Tensor] = torch.ops.tensus_tn.propagate(*arguments)
     return states
 
 

@@ -7,7 +7,7 @@ and derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from tensus_tn._torch_modes import require_plain
 from tensus_tn.propagation import extension, reference
+from tensus_tn.propagation.arguments import Arguments, Wanted
 
-# As in csrc/ops.cpp, where they are defined if the extension is there (a test compares).
+# As in csrc/library.cpp, where they are defined if the extension is there (a test compares).
 SCHEMAS = {
     "propagate": (
         "(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, "
@@ -24,7 +25,7 @@ SCHEMAS = {
         "Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen) -> Tensor[]"
     ),
     "propagate_backward": (
-        "(Tensor[] grads, int[] grad_nodes, Tensor h, Tensor[] states, Tensor w, Tensor? edge_val, "
+        "(Tensor[] grads, int[] grad_nodes, Tensor[] states, Tensor h, Tensor w, Tensor? edge_val, "
         "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, "
         "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, "
         "int[] heads, int[]? chosen, bool need_h, bool need_w, bool need_values) "
@@ -47,80 +48,94 @@ def _check_extension() -> None:
             )
 
 
+_LISTS = Arguments._fields.index("forward")  # the arguments before it are single tensors
+
 _library = torch.library.Library("tensus_tn", "FRAGMENT")
 if extension._C is None:
     for _name, _schema in SCHEMAS.items():
         _library.define(_name + _schema)
 else:
     _check_extension()
-_library.impl("propagate", reference.propagate, "CompositeExplicitAutograd")
-_library.impl("propagate_backward", reference.propagate_backward, "CompositeExplicitAutograd")
+
+
+def _as_backward(
+    inputs: Sequence[Any],
+) -> tuple[list[Tensor], list[int], list[Tensor], Arguments, Wanted]:
+    """The arguments of `propagate_backward`: gradients, their states, all states, and the rest."""
+    grads, grad_nodes, states, *rest = inputs
+    end = -len(Wanted._fields)
+    return grads, grad_nodes, states, Arguments(*rest[:end]), Wanted(*rest[end:])
+
+
+#: The operators in plain PyTorch, which take what their schemas say.
+PLAIN: dict[str, Callable[..., Any]] = {
+    "propagate": lambda *inputs: reference.propagate(Arguments(*inputs)),
+    "propagate_backward": lambda *inputs: reference.propagate_backward(*_as_backward(inputs)),
+}
+for _name, _function in PLAIN.items():
+    _library.impl(_name, _function, "CompositeExplicitAutograd")
 
 
 @torch.library.register_fake("tensus_tn::propagate", lib=_library)
-def _(h: Tensor, *rest: Any) -> list[Tensor]:
-    ranks, _, _, _ = rest[-4:]
-    return [h.new_empty(h.shape[0], rank, h.shape[2]) for rank in ranks[1:]]
+def _(*inputs: Any) -> list[Tensor]:
+    given = Arguments(*inputs)
+    nodes, _, features = given.h.shape
+    return [given.h.new_empty(nodes, rank, features) for rank in given.ranks[1:]]
 
 
 @torch.library.register_fake("tensus_tn::propagate_backward", lib=_library)
-def _(
-    grads: list[Tensor],
-    grad_nodes: list[int],
-    h: Tensor,
-    states: list[Tensor],
-    w: Tensor,
-    *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    *_, forward, _, _, _, _, _, need_h, need_w, need_values = rest
-    _, _, _, col = forward
+def _(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    _, _, _, given, wanted = _as_backward(inputs)
+    nodes, rank, features = given.h.shape
     return (
-        h.new_empty(h.shape[0] if need_h else 0, *h.shape[1:]),
-        w.new_empty(w.shape[0] if need_w else 0),
-        w.new_empty(col.shape[0] if need_values else 0),
+        given.h.new_empty(nodes if wanted.h else 0, rank, features),
+        given.w.new_empty(given.w.shape[0] if wanted.w else 0),
+        given.w.new_empty(given.num_edges if wanted.values else 0),
     )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    h, w, edge_val, *values, forward, backward, ranks, tails, heads, chosen = inputs
-    ctx.save_for_backward(h, w, edge_val, *values, *forward, *backward, *output)
-    ctx.sizes = len(forward), len(backward)
-    ctx.dag = ranks, tails, heads, chosen
+    given = Arguments(*inputs)
+    ctx.save_for_backward(*given[:_LISTS], *given.forward, *given.backward, *output)
+    ctx.lengths = len(given.forward), len(given.backward)
+    ctx.dag = given.ranks, given.tails, given.heads, given.chosen
     ctx.set_materialize_grads(False)
+
+
+def _saved(ctx: Any) -> tuple[Arguments, list[Tensor]]:
+    """The arguments of `propagate` and the states it returned, as `_setup_context` saved them."""
+    single, lists = ctx.saved_tensors[:_LISTS], list(ctx.saved_tensors[_LISTS:])
+    start, end = ctx.lengths[0], sum(ctx.lengths)
+    given = Arguments._make([*single, lists[:start], lists[start:end], *ctx.dag])
+    return given, lists[end:]
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     require_plain("the gradient of propagate", *grads)
-    h, w, edge_val, seg_val, back_edge_val, back_seg_val, loop, seg_loop, *rest = ctx.saved_tensors
-    num_forward, num_backward = ctx.sizes
-    forward, rest = rest[:num_forward], rest[num_forward:]
-    backward, states = rest[:num_backward], rest[num_backward:]
-    need_h, need_w, need_values = ctx.needs_input_grad[:3]
-    if need_values:
-        back_edge_val, back_seg_val = edge_val.index_select(0, backward[4]), None
-    given = [(k, grad) for k, grad in enumerate(grads, start=1) if grad is not None]
+    given, states = _saved(ctx)
+    wanted = Wanted(*ctx.needs_input_grad[: len(Wanted._fields)])
+    if wanted.values:
+        given = _with_transposed_values(given)
+    present = [(k, grad) for k, grad in enumerate(grads, start=1) if grad is not None]
     dh, dw, dvalues = torch.ops.tensus_tn.propagate_backward(
-        [grad for _, grad in given],
-        [k for k, _ in given],
-        h,
-        states,
-        w,
-        edge_val,
-        seg_val,
-        back_edge_val,
-        back_seg_val,
-        loop,
-        seg_loop,
-        forward,
-        backward,
-        *ctx.dag,
-        need_h,
-        need_w,
-        need_values,
+        [grad for _, grad in present], [k for k, _ in present], states, *given, *wanted
     )
-    needed = (dh if need_h else None, dw if need_w else None, dvalues if need_values else None)
-    no_lists = ([None] * num_forward, [None] * num_backward)
-    return (*needed, *[None] * 5, *no_lists, *[None] * 4)
+    gradients = {
+        "h": dh if wanted.h else None,
+        "w": dw if wanted.w else None,
+        "edge_val": dvalues if wanted.values else None,
+        "forward": [None] * len(given.forward),
+        "backward": [None] * len(given.backward),
+    }
+    return tuple(gradients.get(name) for name in Arguments._fields)
+
+
+def _with_transposed_values(given: Arguments) -> Arguments:
+    """Values that learn may have changed since the graph was made, so the transpose's are theirs."""
+    assert given.edge_val is not None
+    *_, edge_perm = given.backward
+    values = given.edge_val.index_select(0, edge_perm)
+    return given._replace(back_edge_val=values, back_seg_val=None)
 
 
 def _no_second_derivative(ctx: Any, *grads: Any) -> None:

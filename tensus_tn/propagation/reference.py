@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from tensus_tn.propagation.arguments import Arguments, Wanted
 from tensus_tn.propagation.segments import Segments
 
 _EDGES_AT_ONCE = (
@@ -47,7 +48,7 @@ class _Loops:
         return out
 
 
-def _segments(parts: list[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> Segments:
+def _segments(parts: Sequence[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> Segments:
     row_ptr, seg_rel, seg_ptr, col = parts[:4]
     return Segments(row_ptr, seg_rel, seg_ptr, col, edge_val=edge_val, seg_val=seg_val)
 
@@ -81,28 +82,25 @@ def _mix(sums: Tensor, w: Tensor, rel: Tensor) -> Tensor:
     return torch.bmm(w[rel].transpose(1, 2), sums)
 
 
-def _weights(
-    w: Tensor, ranks: Sequence[int], tails: Sequence[int], heads: Sequence[int]
-) -> list[Tensor]:
+def _shapes(given: Arguments) -> list[tuple[int, int]]:
+    """The ranks (d_j, d_k) at the ends of every edge of the DAG."""
+    ends = zip(given.tails, given.heads, strict=True)
+    return [(given.ranks[tail], given.ranks[head]) for tail, head in ends]
+
+
+def _weights(w: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
     """The weights (C, d_j, d_k) of every edge, from the vector that holds them all."""
-    shapes = [(ranks[j], ranks[k]) for j, k in zip(tails, heads, strict=True)]
     relations = len(w) // sum(p * q for p, q in shapes)
     parts = w.split([relations * p * q for p, q in shapes])
     return [part.reshape(relations, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _only_chosen(
-    w: Tensor,
-    ranks: Sequence[int],
-    tails: Sequence[int],
-    heads: Sequence[int],
-    chosen: Sequence[int] | None,
-) -> Tensor:
+def _only_chosen(w: Tensor, given: Arguments) -> Tensor:
     """`w`, or its gradient, with zeros where an edge does not use a relation."""
-    if chosen is None:
+    if given.chosen is None:
         return w
-    sizes = torch.tensor([ranks[j] * ranks[k] for j, k in zip(tails, heads, strict=True)])
-    flags = torch.tensor(chosen).reshape(len(sizes), -1)
+    sizes = torch.tensor([p * q for p, q in _shapes(given)])
+    flags = torch.tensor(given.chosen).reshape(len(sizes), -1)
     used = flags.flatten().repeat_interleave(sizes.repeat_interleave(flags.shape[1]))
     return torch.where(used.bool().to(w.device), w, 0.0)
 
@@ -113,28 +111,14 @@ def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: Segments) -
     return _Loops(loop, None if seg_loop is None else seg_loop - loop[forward.seg_rel], forward)
 
 
-def propagate(
-    h: Tensor,
-    w: Tensor,
-    edge_val: Tensor | None,
-    seg_val: Tensor | None,
-    back_edge_val: Tensor | None,
-    back_seg_val: Tensor | None,
-    loop: Tensor | None,
-    seg_loop: Tensor | None,
-    forward: list[Tensor],
-    backward: list[Tensor],
-    ranks: Sequence[int],
-    tails: Sequence[int],
-    heads: Sequence[int],
-    chosen: Sequence[int] | None,
-) -> list[Tensor]:
+def propagate(given: Arguments) -> list[Tensor]:
     """The states 1 .. K; one gather for every state."""
+    h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
-        graph = _segments(forward, edge_val, seg_val)
-        loops = _as_loops(loop, seg_loop, graph)
-        w = _only_chosen(w, ranks, tails, heads, chosen)
-        weights = _weights(w, ranks, tails, heads)
+        graph = _segments(given.forward, given.edge_val, given.seg_val)
+        loops = _as_loops(given.loop, given.seg_loop, graph)
+        w = _only_chosen(given.w, given)
+        weights = _weights(w, _shapes(given))
         states = [h.to(w.dtype)]
         for k, rank in enumerate(ranks):
             if k > 0:
@@ -149,38 +133,24 @@ def propagate(
 
 
 def propagate_backward(
-    grads: list[Tensor],
+    grads: Sequence[Tensor],
     grad_nodes: Sequence[int],
-    h: Tensor,
-    states: list[Tensor],
-    w: Tensor,
-    edge_val: Tensor | None,
-    seg_val: Tensor | None,
-    back_edge_val: Tensor | None,
-    back_seg_val: Tensor | None,
-    loop: Tensor | None,
-    seg_loop: Tensor | None,
-    forward: list[Tensor],
-    backward: list[Tensor],
-    ranks: Sequence[int],
-    tails: Sequence[int],
-    heads: Sequence[int],
-    chosen: Sequence[int] | None,
-    need_h: bool,
-    need_w: bool,
-    need_values: bool,
+    states: Sequence[Tensor],
+    given: Arguments,
+    wanted: Wanted,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of h, w and edge_val, empty where not needed; one gather for every state."""
+    h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
-        graph = _segments(forward, edge_val, seg_val)
-        transposed = _segments(backward, back_edge_val, back_seg_val)
-        loops = _as_loops(loop, seg_loop, graph)
-        w = _only_chosen(w, ranks, tails, heads, chosen)
-        weights = _weights(w, ranks, tails, heads)
+        graph = _segments(given.forward, given.edge_val, given.seg_val)
+        transposed = _segments(given.backward, given.back_edge_val, given.back_seg_val)
+        loops = _as_loops(given.loop, given.seg_loop, graph)
+        w = _only_chosen(given.w, given)
+        weights = _weights(w, _shapes(given))
         state = [h.to(w.dtype), *(s.to(w.dtype) for s in states)]
         grad = [torch.zeros_like(s) for s in state]
-        for node, given in zip(grad_nodes, grads, strict=True):
-            grad[node] += given
+        for node, start in zip(grad_nodes, grads, strict=True):
+            grad[node] += start
         dw = [torch.zeros_like(weight) for weight in weights]
         for k in range(len(ranks) - 1, 0, -1):
             sums = _gather(transposed, grad[k])
@@ -195,10 +165,10 @@ def propagate_backward(
         of_w = torch.cat([d.reshape(-1) for d in dw])
         empty_h = h.new_empty(0, *h.shape[1:])
         return (
-            grad[0].to(h.dtype) if need_h else empty_h,
-            _only_chosen(of_w, ranks, tails, heads, chosen) if need_w else w.new_empty(0),
+            grad[0].to(h.dtype) if wanted.h else empty_h,
+            _only_chosen(of_w, given) if wanted.w else w.new_empty(0),
             _edge_gradient(graph, state, weights, grad, tails, heads)
-            if need_values
+            if wanted.values
             else w.new_empty(0),
         )
 

@@ -68,6 +68,11 @@ class Segments:
         """The segment of every edge, (E,)."""
         return owners(self.seg_ptr)
 
+    def structure(self) -> list[Tensor]:
+        """What the operators take: the indices, and in the transpose `edge_perm`."""
+        parts = [self.row_ptr, self.seg_rel, self.seg_ptr, self.col]
+        return parts if self.edge_perm is None else [*parts, self.edge_perm]
+
     def values(self, dtype: torch.dtype) -> Tensor:
         """The value of every edge, (E,)."""
         if self.edge_val is not None:
