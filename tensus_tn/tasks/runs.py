@@ -24,7 +24,11 @@ from tensus_tn.tasks.train import Trainer
 CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
 
 
-def run(config: Config, task: Task | None = None) -> Result:
+def run(
+    config: Config,
+    task: Task | None = None,
+    on_epoch: Callable[[Record], object] = lambda record: None,
+) -> Result:
     """Train by the settings, score the best epoch on the test split, write files into `out`.
 
     With `meta_graph`, only the best meta-graphs of that checkpoint are trained, `top` of them.
@@ -32,6 +36,7 @@ def run(config: Config, task: Task | None = None) -> Result:
     Args:
         config: All settings.
         task: Made from the settings if None; pass it where many runs share it.
+        on_epoch: Called with the record of every epoch, for loggers and plots of your own.
 
     Example:
         >>> result = run(Config(topology="path", steps=2, epochs=3, progress=False))
@@ -43,7 +48,7 @@ def run(config: Config, task: Task | None = None) -> Result:
     if config.meta_graph:
         chosen = best_meta_graphs(restore(config.meta_graph)[1], config.top)
     torch.manual_seed(config.seed)
-    return fit(build_model(config, task.spec, chosen), task, config, chosen)
+    return fit(build_model(config, task.spec, chosen), task, config, chosen, on_epoch)
 
 
 def load_task(config: Config) -> Task:
@@ -62,10 +67,16 @@ def fit(
     task: Task,
     config: Config,
     chosen: Sequence[Sequence[MetaGraph]] | None = None,
+    on_epoch: Callable[[Record], object] = lambda record: None,
 ) -> Result:
     """Train any model that the task can call, by the settings, as `run` does with its own.
 
-    `chosen` is what the model was derived to; it goes into the checkpoint.
+    Args:
+        model: The network.
+        task: What to learn.
+        config: All settings.
+        chosen: What the model was derived to; it goes into the checkpoint.
+        on_epoch: Called with the record of every epoch, for loggers and plots of your own.
 
     Example:
         >>> class Bias(nn.Module):
@@ -89,8 +100,13 @@ def fit(
     if out is not None and config.resume and (out / CHECKPOINT).exists():
         trainer.resume(out / CHECKPOINT)
     log, close = _tensorboard(config)
+
+    def after_epoch(record: Record) -> None:
+        log(record)
+        on_epoch(record)
+
     try:
-        trainer.run(None if out is None else out / CHECKPOINT, log)
+        trainer.run(None if out is None else out / CHECKPOINT, after_epoch)
     finally:
         close()
     learned = best_meta_graphs(model, 1) if isinstance(model, MetaGraphNet | TwoTowers) else []

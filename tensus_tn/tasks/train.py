@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from tensus_tn.data import Split
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
+from tensus_tn.tasks.progress import Progress
 from tensus_tn.tasks.result import Record
 from tensus_tn.tasks.task import Task
 
@@ -100,20 +100,17 @@ class Trainer:
         Returns:
             The records of all epochs: losses and validation scores.
         """
-        bar = tqdm(
-            total=self.config.epochs, initial=self.epoch, leave=False,
-            disable=None if self.config.progress else True,  # None: only on a terminal
-            desc=f"{self.task.data.name} seed {self.config.seed}",
-        )  # fmt: skip
-        with bar, _deterministic(), _deferred_interrupt() as interrupted:
+        title = f"{self.task.data.name} seed {self.config.seed}"
+        progress = Progress(title, self.config.epochs, self.epoch, shown=self.config.progress)
+        with progress, _deterministic(), _deferred_interrupt() as interrupted:
             while not (self.done or interrupted.is_set()):
                 start = time.perf_counter()
                 record = self._run_epoch()
                 self.seconds += time.perf_counter() - start
                 on_epoch(record)
-                score = {self.task.metric: f"{record[f'val_{self.task.metric}']:.4f}"}
-                bar.set_postfix(loss=f"{record['train_loss']:.3f}", **score, refresh=False)
-                bar.update()
+                score = f"{record[f'val_{self.task.metric}']:.4f}"
+                values = {"loss": f"{record['train_loss']:.3f}", self.task.metric: score}
+                progress.update(self.epoch, values)
                 due = self.epoch % self.config.checkpoint_every == 0
                 if checkpoint is not None and (due or self.done or interrupted.is_set()):
                     save_checkpoint(checkpoint, self.state_dict())
