@@ -52,10 +52,13 @@ def cached(make: Callable[Query, AnyPlan]) -> Callable[Query, AnyPlan]:
 _traced = SimpleNamespace()
 
 
-@torch.compiler.assume_constant_result
 def _name(make: Callable[..., Any], *query: Any) -> str:
     plan = _plans(make, *query)
     plan.prepare(SUM_PRODUCT)
     plan.prepare(LOG_SUM_EXP)
     setattr(_traced, f"plan_{id(plan)}", plan)
     return f"plan_{id(plan)}"
+
+
+# What torch.compiler.assume_constant_result does, but for loading the compiler: that takes a second.
+_name._dynamo_marked_constant = True  # type: ignore[attr-defined]

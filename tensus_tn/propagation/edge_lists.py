@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -72,6 +71,8 @@ def from_matrices(
 
 def read_scipy(key: RelationKey, matrix: Any) -> Matrix:
     """The entries of a scipy sparse matrix or array."""
+    import scipy.sparse as sp  # here, because it takes longer to load than all of this package
+
     if not sp.issparse(matrix):
         raise TypeError(f"relation {key!r}: expected a scipy sparse matrix, got {type(matrix)}")
     _require_matrix(key, matrix.shape)

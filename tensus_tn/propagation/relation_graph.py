@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slic
 from tensus_tn.propagation.segments import Segments
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
     from typing_extensions import Unpack
 
 
@@ -272,6 +272,8 @@ class RelationGraph:
 
     def to_scipy(self) -> dict[str, sp.csr_array]:
         """Every relation as the N x N matrix that it applies: values, self-loops and all."""
+        import scipy.sparse as sp
+
         forward = self.forward.apply(lambda t: t.detach().cpu())
         seg = forward.edge_seg()
         row, rel = forward.seg_row()[seg], forward.seg_rel[seg]
