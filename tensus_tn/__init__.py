@@ -1,17 +1,22 @@
 """Tensor networks over directed acyclic graphs, and fused propagation on heterogeneous graphs."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tensus_tn._version import __version__
-from tensus_tn.dag import Dag
-from tensus_tn.fitting.dense import decompose
-from tensus_tn.fitting.em import fit_em
-from tensus_tn.fitting.observed import complete
-from tensus_tn.fitting.report import LikelihoodReport, Report
-from tensus_tn.network.plan_cache import set_plan_cache_size
-from tensus_tn.network.tensor import DagTensor
-from tensus_tn.network.top_k import TopK
-from tensus_tn.propagation.extension import show_config
-from tensus_tn.propagation.functional import propagate, propagate_dag
-from tensus_tn.propagation.relation_graph import RelationGraph
+
+if TYPE_CHECKING:
+    from tensus_tn.dag import Dag
+    from tensus_tn.fitting.dense import decompose
+    from tensus_tn.fitting.em import fit_em
+    from tensus_tn.fitting.observed import complete
+    from tensus_tn.fitting.report import LikelihoodReport, Report
+    from tensus_tn.network.plan_cache import set_plan_cache_size
+    from tensus_tn.network.tensor import DagTensor
+    from tensus_tn.network.top_k import TopK
+    from tensus_tn.propagation.extension import show_config
+    from tensus_tn.propagation.functional import propagate, propagate_dag
+    from tensus_tn.propagation.relation_graph import RelationGraph
 
 __all__ = [
     "Dag",
@@ -29,3 +34,31 @@ __all__ = [
     "set_plan_cache_size",
     "show_config",
 ]
+
+# Each is imported when it is first used: so a command answers before torch is loaded.
+_MODULES = {
+    "Dag": "dag",
+    "DagTensor": "network.tensor",
+    "LikelihoodReport": "fitting.report",
+    "RelationGraph": "propagation.relation_graph",
+    "Report": "fitting.report",
+    "TopK": "network.top_k",
+    "complete": "fitting.observed",
+    "decompose": "fitting.dense",
+    "fit_em": "fitting.em",
+    "propagate": "propagation.functional",
+    "propagate_dag": "propagation.functional",
+    "set_plan_cache_size": "network.plan_cache",
+    "show_config": "propagation.extension",
+}
+
+if not TYPE_CHECKING:  # type checkers read the imports above
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

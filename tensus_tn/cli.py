@@ -8,26 +8,16 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from tensus_tn._arguments import check_size
 from tensus_tn._version import __version__
-from tensus_tn.data import Split
-from tensus_tn.tasks import (
-    METHODS,
-    Config,
-    Result,
-    Trainer,
-    best_meta_graphs,
-    compare,
-    load_task,
-    preset,
-    restore,
-    run,
-    table,
-)
-from tensus_tn.tasks.config import add_arguments, from_arguments, read_toml
-from tensus_tn.tasks.presets import Phase
+
+if TYPE_CHECKING:
+    from tensus_tn.tasks import Config, Result
+    from tensus_tn.tasks.presets import Phase
+
+# torch takes seconds to load, so nothing here loads it before a command is known.
 
 PRESETS = ("diffmg",)
 
@@ -53,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> None:
+    from tensus_tn.tasks import run
+    from tensus_tn.tasks.config import from_arguments
+
     config = from_arguments(arguments)
     result = run(config)
     _print_result(result)
@@ -66,13 +59,17 @@ def _search(arguments: argparse.Namespace) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    config, model = restore(arguments.checkpoint)
+    from tensus_tn.tasks import Trainer, load_task, restore
+
+    config, model = restore(arguments.checkpoint, arguments.device)
     scores = Trainer(model, load_task(config), config).evaluate(arguments.split)
     print(json.dumps({"split": arguments.split, **scores}, indent=1))
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    _, model = restore(arguments.checkpoint)
+    from tensus_tn.tasks import best_meta_graphs, restore
+
+    _, model = restore(arguments.checkpoint, arguments.device)
     several = best_meta_graphs(model, arguments.top)
     for k, meta_graphs in enumerate(several):
         for meta_graph in meta_graphs:
@@ -102,13 +99,14 @@ def _explore(arguments: argparse.Namespace) -> None:
     import webbrowser
 
     from tensus_tn.explorer.page import write_page
+    from tensus_tn.tasks import load_task, restore
     from tensus_tn.tasks.models import explorer_views
 
     paths = [Path(checkpoint) for checkpoint in arguments.checkpoint]
     folders = [path if path.is_dir() else path.parent for path in paths]
     views = []
     for path, folder in zip(paths, folders, strict=True):
-        config, model = restore(path)
+        config, model = restore(path, arguments.device)
         graph = load_task(config).graph if arguments.instances else None
         views += explorer_views(model, arguments.top, folder.name, graph)
     out = Path(arguments.out or folders[0] / "explore.html")
@@ -119,6 +117,9 @@ def _explore(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
+    from tensus_tn.tasks import METHODS, compare, load_task, table
+    from tensus_tn.tasks.config import from_arguments
+
     config = from_arguments(arguments)
     task = load_task(config)
     methods = {name: METHODS[name] for name in arguments.methods}
@@ -134,6 +135,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _bench(arguments: argparse.Namespace) -> None:
     from tensus_tn.tasks.bench import bench
+    from tensus_tn.tasks.config import from_arguments
 
     print(bench(from_arguments(arguments), arguments.seconds))
 
@@ -150,68 +152,130 @@ def _print_result(result: Result) -> None:
         print(f"\nfiles in {result.config['out']}")
 
 
+def _verify(arguments: argparse.Namespace) -> None:
+    from tensus_tn.verify import verify
+
+    if not verify(arguments.device, arguments.out):
+        sys.exit(1)
+
+
+def _setting_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    from tensus_tn.tasks.config import add_arguments
+
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
+    if argv[0] != "search":
+        parser.add_argument(
+            "--preset", choices=PRESETS, help="DiffMG's settings in the place of the defaults"
+        )
+    add_arguments(parser, _defaults(argv))
+
+
+def _compare_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    from tensus_tn.tasks import METHODS
+
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="NAME",
+        help=f"some of {', '.join(METHODS)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument("--seeds", type=positive_integer, default=3, help="how many (default: 3)")
+    _setting_flags(parser, argv)
+
+
+def _bench_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="for each measurement (default: 5)"
+    )
+    _setting_flags(parser, argv)
+
+
+def _evaluate_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    from tensus_tn.data import Split
+
+    _checkpoint_flags(parser)
+    parser.add_argument(
+        "--split", choices=get_args(Split), default="test", help="which nodes (default: test)"
+    )
+
+
+def _show_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    _checkpoint_flags(parser)
+    parser.add_argument(
+        "--top", type=positive_integer, default=1, help="how many of the best (default: 1)"
+    )
+    parser.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
+
+
+def _explore_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    parser.add_argument("checkpoint", nargs="+", help="files, or folders of runs")
+    _device_flag(parser)
+    parser.add_argument(
+        "--top", type=positive_integer, default=100, help="how many of the best (default: 100)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="default: explore.html in the first folder")
+    parser.add_argument(
+        "--instances", action="store_true", help="load the data too, and list a few instances"
+    )
+    parser.add_argument(
+        "--no-open", dest="open", action="store_false", help="write the page, but do not open it"
+    )
+
+
+def _checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="file, or folder of a run")
+    _device_flag(parser)
+
+
+def _device_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", help="where to compute (default: as in the run)")
+
+
+def _verify_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    parser.add_argument("--device", help="what to check (default: cuda where it is, else cpu)")
+    parser.add_argument(
+        "--out", metavar="FILE", default="tensus-tn-verify.md", help="(default: %(default)s)"
+    )
+
+
+class Command(NamedTuple):
+    """A command, and how its flags are added to a parser, given all arguments."""
+
+    help: str
+    run: Callable[[argparse.Namespace], None]
+    add_flags: Callable[[argparse.ArgumentParser, Sequence[str]], None]
+
+
+COMMANDS = {
+    "train": Command(
+        "train a network with its meta-graphs, or one that a search found", _train, _setting_flags
+    ),
+    "search": Command(
+        "search a meta-graph as DiffMG does, or by other settings", _search, _setting_flags
+    ),
+    "compare": Command("several methods and seeds in one table", _compare, _compare_flags),
+    "bench": Command("time an epoch, and its parts, at several ranks", _bench, _bench_flags),
+    "evaluate": Command("score a checkpoint on its data", _evaluate, _evaluate_flags),
+    "show": Command("print and draw the meta-graphs of a checkpoint", _show, _show_flags),
+    "explore": Command("a page to click through what was learned", _explore, _explore_flags),
+    "verify": Command(
+        "check the kernels on this machine, time them, write a report", _verify, _verify_flags
+    ),
+}
+
+
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tensus-tn", description="Learn meta-graphs of heterogeneous graphs."
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="command")
-    phases: list[tuple[str, str, Callable[[argparse.Namespace], None], Phase]] = [
-        (
-            "train",
-            "train a network with its meta-graphs, or one that a search found",
-            _train,
-            "train",
-        ),
-        ("search", "search a meta-graph as DiffMG does, or by other settings", _search, "search"),
-        ("compare", "several methods and seeds in one table", _compare, "train"),
-        ("bench", "time an epoch, and its parts, at several ranks", _bench, "train"),
-    ]
-    for name, text, command, phase in phases:
-        sub = _command(commands, name, text, command)
-        sub.add_argument(
-            "--config", metavar="FILE", help="TOML file of settings; flags override it"
+    for name, command in COMMANDS.items():
+        # Without abbreviations: `_defaults` looks for --data and --config, and must see what is meant.
+        sub = commands.add_parser(
+            name, help=command.help, description=command.help.capitalize() + ".", allow_abbrev=False
         )
-        if phase == "train":
-            sub.add_argument(
-                "--preset", choices=PRESETS, help="DiffMG's settings in the place of the defaults"
-            )
-        if name == "compare":
-            sub.add_argument(
-                "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="NAME",
-                help=f"some of {', '.join(METHODS)} (default: all)",
-            )  # fmt: skip
-            sub.add_argument(
-                "--seeds", type=positive_integer, default=3, help="how many (default: 3)"
-            )
-        if name == "bench":
-            sub.add_argument(
-                "--seconds", type=float, default=5.0, help="for each measurement (default: 5)"
-            )
-        add_arguments(sub, _defaults(name, phase, argv))
-    sub = _command(commands, "evaluate", "score a checkpoint on its data", _evaluate)
-    sub.add_argument("checkpoint", help="file, or folder of a run")
-    sub.add_argument(
-        "--split", choices=get_args(Split), default="test", help="which nodes (default: test)"
-    )
-    sub = _command(commands, "show", "print and draw the meta-graphs of a checkpoint", _show)
-    sub.add_argument("checkpoint", help="file, or folder of a run")
-    sub.add_argument(
-        "--top", type=positive_integer, default=1, help="how many of the best (default: 1)"
-    )
-    sub.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
-    sub = _command(commands, "explore", "a page to click through what was learned", _explore)
-    sub.add_argument("checkpoint", nargs="+", help="files, or folders of runs")
-    sub.add_argument(
-        "--top", type=positive_integer, default=100, help="how many of the best (default: 100)"
-    )
-    sub.add_argument("--out", metavar="FILE", help="default: explore.html in the first folder")
-    sub.add_argument(
-        "--instances", action="store_true", help="load the data too, and list a few instances"
-    )
-    sub.add_argument(
-        "--no-open", dest="open", action="store_false", help="write the page, but do not open it"
-    )
+        sub.set_defaults(command=command.run)
+        if argv[:1] == [name]:
+            command.add_flags(sub, argv)
     return parser
 
 
@@ -220,28 +284,19 @@ def positive_integer(text: str) -> int:
     return check_size("this", int(text))
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    text: str,
-    command: Callable[[argparse.Namespace], None],
-) -> argparse.ArgumentParser:
-    # Without abbreviations: `_defaults` looks for --data and --config, and must see what is meant.
-    sub = commands.add_parser(
-        name, help=text, description=text.capitalize() + ".", allow_abbrev=False
-    )
-    sub.set_defaults(command=command)
-    return sub
-
-
-def _defaults(name: str, phase: Phase, argv: Sequence[str]) -> Config:
+def _defaults(argv: Sequence[str]) -> Config:
     """What a flag is when it is not given: from `--config`, from a preset, or in general."""
+    from tensus_tn.tasks import Config, preset
+    from tensus_tn.tasks.config import read_toml
+
+    name = argv[0]
+    phase: Phase = "search" if name == "search" else "train"
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--config")
     early.add_argument("--data")
     early.add_argument("--preset")
     given, _ = early.parse_known_args(argv)
-    file = read_toml(given.config) if given.config and argv[0] == name else {}
+    file = read_toml(given.config) if given.config else {}
     chosen = given.preset or file.pop("preset", None)
     if chosen not in (None, *PRESETS):
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {chosen!r}")

@@ -8,9 +8,10 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import torch
 
 from tensus_tn import __version__
-from tensus_tn.cli import main
+from tensus_tn.cli import COMMANDS, main
 from tensus_tn.tasks import Config
 
 FEW = ["--epochs", "3", "--no-progress"]
@@ -197,6 +198,46 @@ def test_interrupt_and_resume_as_a_program(folder):
     assert main([*few, "--out", "b"]) == 0
     resumed, whole = (json.loads((folder / n / "result.json").read_text()) for n in "ab")
     assert resumed["history"] == whole["history"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["show", "--help"], ["verify", "-h"]]
+)
+def test_help_comes_before_torch_is_loaded(arguments):
+    script = f"""
+import sys
+from tensus_tn.cli import main
+try:
+    main({arguments})
+except SystemExit as end:
+    assert end.code == 0
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_help_lists_every_command(capsys):
+    text = help_of(capsys)
+    for name, command in COMMANDS.items():
+        assert f"{name} {command.help}" in text
+
+
+def test_every_command_takes_a_device(capsys):
+    for name in COMMANDS:
+        assert "--device" in help_of(capsys, name)
+
+
+def test_the_device_is_honoured(folder, capsys):
+    assert main(["train", "--data", "planted", *FEW]) == 0
+    assert main(["train", "--data", "planted", *FEW, "--device", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    for command in (["train", *FEW, "--out", "elsewhere"], ["evaluate", "runs/train-planted"]):
+        with pytest.raises(RuntimeError, match="meta"):  # no numbers come out of that device
+            main([*command, "--device", "meta"])
+    if torch.cuda.is_available():
+        assert main(["evaluate", "runs/train-planted", "--device", "cuda"]) == 0
 
 
 def test_version(capsys):

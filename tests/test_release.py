@@ -1,6 +1,7 @@
 """The version stands in one place; what repeats it for others must agree. So must the extension."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,3 +39,20 @@ def test_the_extension_runs_on_the_oldest_torch_and_python_that_we_name():
     assert report.torch.stable, report.torch
     assert report.cpython.compliant, report.cpython
     assert Version(report.torch.min_torch_version) in torch.specifier
+
+
+def test_every_public_name_is_there_and_listed():
+    for name in tensus_tn.__all__:
+        assert getattr(tensus_tn, name) is not None
+        assert name in dir(tensus_tn)
+    with pytest.raises(AttributeError, match="'tensus_tn' has no attribute 'nothing'"):
+        tensus_tn.nothing  # noqa: B018
+
+
+def test_importing_loads_neither_the_compiler_of_torch_nor_optional_packages():
+    names = ", ".join(tensus_tn.__all__)
+    script = f"from tensus_tn import {names}\nfrom tensus_tn.nn import MetaGraphConv\nimport sys"
+    heavy = ("torch._dynamo", "scipy", "matplotlib", "networkx", "torch_geometric")
+    script += f"\nprint([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr

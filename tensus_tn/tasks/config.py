@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import torch
+
 from tensus_tn.data import Normalisation
 from tensus_tn.data.arrays import NodeTypes
 
@@ -75,6 +77,7 @@ class Config:
     )
     patience: int = _option(30, "epochs without improvement before stopping; 0: never stop")
     seed: int = _option(0, "of initial values, dropout and samples")
+    device: str = _option("cpu", "where to compute: cpu, cuda, cuda:1")
 
     out: str = _option("", "folder for checkpoint, results and logs; none are written if empty")
     checkpoint_every: int = _option(10, "epochs between checkpoints")
@@ -95,6 +98,10 @@ class Config:
         for name in ("lr", "core_lr", "weight_decay", "init_scale", "patience"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        try:
+            torch.device(self.device)
+        except RuntimeError as error:
+            raise ValueError(f"device {self.device!r} is none that torch knows: {error}") from None
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """The same settings but for some."""

@@ -46,7 +46,7 @@ def run(
     task = load_task(config) if task is None else task
     chosen = None
     if config.meta_graph:
-        chosen = best_meta_graphs(restore(config.meta_graph)[1], config.top)
+        chosen = best_meta_graphs(restore(config.meta_graph, "cpu")[1], config.top)
     torch.manual_seed(config.seed)
     return fit(build_model(config, task.spec, chosen), task, config, chosen, on_epoch)
 
@@ -59,7 +59,7 @@ def load_task(config: Config) -> Task:
         'macro_f1'
     """
     options = {} if config.node_types == "true" else {"node_types": config.node_types}
-    return make_task(load(config.data, **options), config.normalisation)
+    return make_task(load(config.data, **options), config.normalisation, config.device)
 
 
 def fit(
@@ -127,8 +127,12 @@ def fit(
     return result
 
 
-def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | TwoTowers]:
+def restore(
+    checkpoint: str | os.PathLike[str], device: str | None = None
+) -> tuple[Config, MetaGraphNet | TwoTowers]:
     """Settings and network, in its best state, from a checkpoint or the folder of a run.
+
+    The network is on the device of its run, or on another one that is given.
 
     Example:
         >>> import tempfile
@@ -142,6 +146,7 @@ def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | 
     path = path / CHECKPOINT if path.is_dir() else path
     state = load_checkpoint(path)
     config = Config().with_values(state["config"])
+    config = config if device is None else config.with_values({"device": device})
     try:
         chosen = state["chosen"]
         if chosen is not None:
@@ -151,7 +156,7 @@ def restore(checkpoint: str | os.PathLike[str]) -> tuple[Config, MetaGraphNet | 
     except (KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} is of a model that is not ours: {reason}") from error
-    return config, model
+    return config, model.to(config.device)
 
 
 def _tensorboard(config: Config) -> tuple[Callable[[Record], object], Callable[[], object]]:

@@ -39,14 +39,20 @@ class NodeClassification:
 
     metric = "macro_f1"
 
-    def __init__(self, data: Dataset, normalisation: Normalisation = "row") -> None:
+    def __init__(
+        self,
+        data: Dataset,
+        normalisation: Normalisation = "row",
+        device: torch.device | str = "cpu",
+    ) -> None:
         if not isinstance(data.target, NodeLabels):
             raise TypeError(f"node classification needs labels, {data.name!r} has {data.target}")
-        self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
+        self.data, self.graph = data, data.graph(normalisation).to(device)
+        self.x = _moved(data.inputs(), device)
         self.target, self.num_classes = data.target.kind, data.target.num_classes
         ids = data.slices[self.target]
-        self.labels = data.target.labels[ids]
-        self.nodes = {split: data.target.nodes[split] - ids.start for split in SPLITS}
+        self.labels = data.target.labels[ids].to(device)
+        self.nodes = {split: (data.target.nodes[split] - ids.start).to(device) for split in SPLITS}
         self.spec = _spec(data, self.x, [self.target], self.num_classes)
 
     def outputs(
@@ -90,16 +96,23 @@ class LinkPrediction:
 
     metric = "auc"
 
-    def __init__(self, data: Dataset, normalisation: Normalisation = "row") -> None:
+    def __init__(
+        self,
+        data: Dataset,
+        normalisation: Normalisation = "row",
+        device: torch.device | str = "cpu",
+    ) -> None:
         if not isinstance(data.target, NodePairs):
             raise TypeError(f"link prediction needs pairs, {data.name!r} has {data.target}")
-        self.data, self.graph, self.x = data, data.graph(normalisation), data.inputs()
+        self.data, self.graph = data, data.graph(normalisation).to(device)
+        self.x = _moved(data.inputs(), device)
         self.source, self.target = data.target.source, data.target.destination
         start = torch.tensor([data.slices[self.source].start, data.slices[self.target].start])
         self.pairs = {
             split: torch.cat([side[split] for side in (data.target.positive, data.target.negative)])
             .sub(start)
             .T.contiguous()
+            .to(device)
             for split in SPLITS
         }  # (2, 2n): first the positive ones, then as many negative ones
         self.spec = _spec(data, self.x, [self.source, self.target], None)
@@ -138,11 +151,17 @@ def _spec(
     )
 
 
+def _moved(x: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
+    return {kind: features.to(device) for kind, features in x.items()}
+
+
 Task = NodeClassification | LinkPrediction
 
 
-def make_task(data: Dataset, normalisation: Normalisation = "row") -> Task:
-    """The task that fits what a data set has: labels or pairs.
+def make_task(
+    data: Dataset, normalisation: Normalisation = "row", device: torch.device | str = "cpu"
+) -> Task:
+    """The task that fits what a data set has, labels or pairs, with its tensors on a device.
 
     Example:
         >>> from tensus_tn.data import planted
@@ -150,4 +169,4 @@ def make_task(data: Dataset, normalisation: Normalisation = "row") -> Task:
         'macro_f1'
     """
     kind = NodeClassification if isinstance(data.target, NodeLabels) else LinkPrediction
-    return kind(data, normalisation)
+    return kind(data, normalisation, device)

@@ -52,7 +52,8 @@ class Trainer:
     def __init__(
         self, model: nn.Module, task: Task, config: Config, extra: dict[str, Any] | None = None
     ) -> None:
-        self.model, self.task, self.config, self.extra = model, task, config, extra or {}
+        self.model = model.to(config.device)
+        self.task, self.config, self.extra = task, config, extra or {}
         arch_parameters: Callable[[], list[nn.Parameter]] | None
         arch_parameters = getattr(model, "arch_parameters", None)
         cores = arch_parameters() if arch_parameters else []
@@ -227,7 +228,7 @@ class Trainer:
 
 
 #: Settings that may change when a run is resumed.
-_FREE = ("epochs", "out", "checkpoint_every", "resume", "progress", "tensorboard")
+_FREE = ("epochs", "device", "out", "checkpoint_every", "resume", "progress", "tensorboard")
 
 
 @contextmanager
