@@ -49,7 +49,7 @@ def assemble(
     dtype: torch.dtype | None = None,
 ) -> Parts:
     """Add self-loops and special relations, sort all edges, sum duplicates and normalise."""
-    dtype = checked_dtype(torch.get_default_dtype() if dtype is None else dtype)
+    dtype = checked_dtype(_dtype_of_values(relations) if dtype is None else dtype)
     num_nodes = sum(counts.values())
     names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
     _require_unique(names)
@@ -106,6 +106,14 @@ def checked_dtype(dtype: torch.dtype) -> torch.dtype:
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"a graph's values are float32 or float64, got {dtype}")
     return dtype
+
+
+def _dtype_of_values(relations: Sequence[Edges]) -> torch.dtype:
+    """The type that holds all given values: theirs if they are floating, otherwise torch's default."""
+    given = {edges.dtype for edges in relations} - {None}
+    if not given:
+        return torch.get_default_dtype()
+    return torch.float64 if torch.float64 in given else torch.float32
 
 
 def _require_unique(names: Sequence[str]) -> None:
@@ -175,7 +183,7 @@ def _with_diagonal(edges: Edges, num_nodes: int) -> Edges:
     ones = torch.ones(num_nodes, dtype=torch.float64)
     value = None if edges.value is None else torch.cat([edges.value, ones])
     row, col = torch.cat([edges.row, nodes]), torch.cat([edges.col, nodes])
-    return Edges(edges.name, row, col, value, added=num_nodes)
+    return Edges(edges.name, row, col, value, edges.dtype, added=num_nodes)
 
 
 def _added(relations: Sequence[Edges]) -> Tensor:

@@ -19,15 +19,22 @@ from tensus_tn.propagation.segments import owners
 
 
 class Edges(NamedTuple):
-    """The edges of one relation: int64 `row` receives from int64 `col`; None stands for ones.
+    """The edges of one relation.
 
-    The last `added` of them were not given, but are self-loops.
+    Attributes:
+        name: Of the relation.
+        row: The receiving nodes, int64 (E,).
+        col: The sending nodes, int64 (E,).
+        value: Float64 (E,); None stands for ones.
+        dtype: The floating type that the values were given in; None if they were none or integers.
+        added: So many of the last edges were not given, but are self-loops that were added.
     """
 
     name: str
     row: Tensor
     col: Tensor
     value: Tensor | None
+    dtype: torch.dtype | None
     added: int = 0
 
 
@@ -187,8 +194,10 @@ def _edges(
         require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start).cpu() + ids.start
         for what, index, ids in (("receiving", row, rows), ("sending", col, cols))
     )
-    value = None if value is None else _checked_values(key, value, row.numel())
-    return Edges(relation_name(key), row, col, value)
+    given = None if value is None else _checked_values(key, value, row.numel())
+    dtype = value.dtype if value is not None and value.is_floating_point() else None
+    ones = given is None or bool((given == 1).all())
+    return Edges(relation_name(key), row, col, None if ones else given, dtype)
 
 
 def _require_constant(key: RelationKey, values: Tensor) -> None:
@@ -199,7 +208,8 @@ def _require_constant(key: RelationKey, values: Tensor) -> None:
         )
 
 
-def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor | None:
+def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor:
+    """The values as float64, on the CPU."""
     if not isinstance(value, Tensor):
         raise TypeError(f"relation {key!r}: values must be a tensor, got {type(value)}")
     _require_constant(key, value)
@@ -213,4 +223,4 @@ def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor |
     value = value.cpu().double()
     if not bool(value.isfinite().all()):
         raise ValueError(f"relation {key!r}: values must be finite, got NaN or infinity")
-    return None if bool((value == 1).all()) else value
+    return value

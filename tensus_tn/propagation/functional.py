@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Literal, overload
 
@@ -143,7 +144,7 @@ def _run(
         extension.warn_about_problem()
         require_plain("propagate", h, w, graph.forward.edge_val)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
-    graph = graph if graph.dtype == sums else graph.to(sums)
+    graph = graph if graph.dtype == sums else _converted(graph, sums)
     forward, backward = graph.forward, graph.backward
     arguments = Arguments(
         h=h,
@@ -163,6 +164,27 @@ def _run(
     )
     states: list[Tensor] = torch.ops.tensus_tn.propagate(*arguments)
     return states
+
+
+_warned = False
+
+
+def _converted(graph: RelationGraph, dtype: torch.dtype) -> RelationGraph:
+    """The graph with values of another type; says once that digits are lost, where some are."""
+    global _warned
+    converted = graph.to(dtype)
+    if _warned or torch.compiler.is_compiling() or dtype != torch.float32:
+        return converted
+    with torch.no_grad():
+        _warned = not torch.equal(converted.values().double(), graph.values())
+    if _warned:
+        warnings.warn(
+            "the graph's values are float64 and are rounded to float32 for these features, in every "
+            "call: give float64 features, or build the graph with dtype=torch.float32 (or convert it "
+            "once by graph.to(torch.float32))",
+            stacklevel=4,
+        )
+    return converted
 
 
 def _check_features(graph: RelationGraph, h: Tensor, shape: str) -> None:

@@ -37,7 +37,8 @@ class RelationGraph:
       column sums of `A`; or a mapping from relations to these. Values must not be negative then.
     - `self_loops`: take `A + I` for `A` in every relation (before normalising).
     - `identity`, `zero`: append relations of these names, which no other kind may have.
-    - `dtype`: of the values, float32 or float64; torch's default dtype if None.
+    - `dtype`: of the values, float32 or float64. If None, that of the values given: float64 where
+      some are float64, float32 where others are floating, torch's default dtype otherwise.
 
     Duplicate edges are summed. With node types, a relation is named (source type, name, destination
     type), its ids count within the types, and the global id of a node is its type's offset plus

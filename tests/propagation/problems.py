@@ -53,7 +53,9 @@ def assert_close(got, want, dtype, size=None):
     assert (error <= TOLERANCE[dtype]).all(), f"relative error {error.max():.2e}"
 
 
-def random_graph(nodes, edges, relations=3, *, seed=0, weighted=False, **options):
+def random_graph(
+    nodes, edges, relations=3, *, seed=0, weighted=False, dtype=torch.float32, **options
+):
     """A graph with `edges` random edges (duplicates are summed) over `relations` relations."""
     rng = np.random.default_rng(seed)
     matrices = {}
@@ -62,7 +64,7 @@ def random_graph(nodes, edges, relations=3, *, seed=0, weighted=False, **options
         row, col = rng.integers(0, max(nodes, 1), (2, count))
         value = rng.random(count) + 0.1 if weighted else np.ones(count)
         matrices[f"r{i}"] = sp.csr_array((value, (row, col)), shape=(nodes, nodes))
-    return RelationGraph.from_scipy(matrices, num_nodes=nodes, **options)
+    return RelationGraph.from_scipy(matrices, num_nodes=nodes, dtype=dtype, **options)
 
 
 GRAPHS = {

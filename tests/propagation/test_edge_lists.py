@@ -118,7 +118,11 @@ INDEX = torch.tensor([[0, 1], [1, 2]])
         (lambda: from_index(INDEX, weight=[1.0, float("inf")]), ValueError, "must be finite"),
         (lambda: from_index(INDEX, weight=[1.0]), ValueError, r"2 edges, got shape \(1,\)"),
         (lambda: from_index(INDEX, weight=[1.0, 1j]), TypeError, "must be real"),
-        (lambda: from_index(INDEX, weight=[1.0, 1e300]), ValueError, "not finite in torch.float32"),
+        (
+            lambda: from_index(INDEX, weight=[1.0, 1e300], dtype=torch.float32),
+            ValueError,
+            "not finite in torch.float32",
+        ),
         (
             lambda: from_index(INDEX, weight=[1.0, -1.0], normalize="row"),
             ValueError,
@@ -268,3 +272,35 @@ def test_hetero_data_without_what_is_needed():
     hetero["paper", "cites", "paper"].adj_t = torch.eye(3).to_sparse_csr()
     with pytest.raises(ValueError, match="has no edge_index, but adj_t: leave out ToSparseTensor"):
         RelationGraph.from_hetero_data(hetero)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([np.float64], torch.float64),
+        ([np.float32], torch.float32),
+        ([np.float32, np.float64], torch.float64),
+        ([np.float32, np.int64], torch.float32),
+        ([np.int64], None),
+        ([bool], None),
+        ([], None),
+    ],
+)
+def test_values_keep_their_type(given, expected):
+    """A third of a float64 matrix is a third, not 0.33333334."""
+    matrices = {f"r{k}": SQUARE.astype(dtype) for k, dtype in enumerate(given)}
+    expected = torch.get_default_dtype() if expected is None else expected
+    graph = RelationGraph.from_scipy(matrices, num_nodes=3)
+    assert graph.dtype == expected
+    index = dict.fromkeys(matrices, INDEX)
+    weight = {key: torch.from_numpy(m.data[:2].copy()) for key, m in matrices.items()}
+    assert RelationGraph.from_edge_index(index, 3, edge_weight=weight).dtype == expected
+    sparse = {key: torch.from_numpy(m.toarray()).to_sparse() for key, m in matrices.items()}
+    assert RelationGraph.from_torch_sparse(sparse, num_nodes=3).dtype == expected
+
+
+def test_a_third_of_a_float64_matrix_is_a_third():
+    graph = RelationGraph.from_scipy({"a": SQUARE / 3})
+    assert graph.values().tolist() == [1 / 3] * 3
+    narrow = {"a": torch.tensor([1.0, 2.0], dtype=torch.bfloat16)}
+    assert RelationGraph.from_edge_index({"a": INDEX}, 3, edge_weight=narrow).dtype == torch.float32

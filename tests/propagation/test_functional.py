@@ -1,5 +1,7 @@
 """propagate and propagate_dag against the dense formula."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tensus_tn.dag import Dag
-from tensus_tn.propagation import segments
+from tensus_tn.propagation import functional, segments
 from tensus_tn.propagation.functional import propagate, propagate_dag
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tests.propagation.problems import (
@@ -90,7 +92,7 @@ def test_all_edges_on_one_row():
     column = np.arange(2000) % 50
     hub = sp.csr_array((np.ones(2000), (np.zeros(2000, int), column)), shape=(50, 50))
     for matrix in (hub, hub.T):
-        graph = RelationGraph.from_scipy({"hub": matrix}, normalize="row")
+        graph = RelationGraph.from_scipy({"hub": matrix}, normalize="row", dtype=torch.float32)
         check_edge(graph, 2, 3, 20, torch.float32)
 
 
@@ -265,6 +267,23 @@ def test_dag_interface():
         graph, states["x"], weights["x", "y"]
     )
     assert_close(states["y"], by_hand, torch.float32)
+
+
+def test_lost_digits_are_said_once(monkeypatch):
+    monkeypatch.setattr(functional, "_warned", False)
+    matrix, h, w = sp.eye_array(3, format="csr"), torch.ones(3, 1, 2), torch.ones(1, 1, 1)
+    whole, thirds = (RelationGraph.from_scipy({"a": matrix / size}) for size in (2, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        propagate(whole, h, w)  # a half is exact in both types
+        propagate(thirds, h.double(), w)
+        propagate(thirds.to(torch.float32), h, w)
+    with pytest.warns(UserWarning, match=r"rounded to float32 .* dtype=torch\.float32") as caught:
+        propagate(thirds, h, w)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        propagate(thirds, h, w)
 
 
 # ---------------------------------------------------------------------------- bad input
