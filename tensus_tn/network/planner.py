@@ -12,6 +12,9 @@ from tensus_tn.network.plan import Plan, Step
 from tensus_tn.network.typing import Indices, Optimize, Pairs
 
 _SLICES = 2**14  # the most that a contraction is cut into
+# A contraction of so few flops takes as long as it takes to call its steps, whatever their order: no
+# search can win its time back.
+_FEW = 2**14
 
 
 def find_plan(
@@ -25,8 +28,8 @@ def find_plan(
 ) -> Plan:
     """Find a cheap order of contraction.
 
-    The network is simplified first. Then opt_einsum's path and min-fill elimination compete, and the
-    one with fewer flops wins.
+    The network is simplified first. Then min-fill elimination and opt_einsum's path compete, and the
+    one with fewer flops wins; where elimination takes few, opt_einsum is not asked.
 
     Args:
         inputs: The indices of each operand.
@@ -47,9 +50,10 @@ def find_plan(
         return Plan((), (), tuple(sizes), ())
     base = _Contraction(tuple(inputs), output, tuple(sizes), batch)
     base.simplify()
-    eliminated = min_fill_pairs(base.live, output, sizes, base.following)
-    candidates = [base.finish(_opt_einsum_pairs(base, optimize)), base.finish(eliminated)]
-    plan = min(candidates, key=lambda plan: (plan.flops, plan.largest))
+    plan = base.finish(min_fill_pairs(base.live, output, sizes, base.following))
+    if optimize != "auto" or plan.flops > _FEW:
+        other = base.finish(_opt_einsum_pairs(base, optimize))
+        plan = min(other, plan, key=lambda plan: (plan.flops, plan.largest))
     return plan if limit is None else _sliced(plan, limit)
 
 
@@ -165,14 +169,10 @@ def _opt_einsum_pairs(network: _Contraction, optimize: Optimize) -> Pairs:
     if len(network.live) == 1:
         return []
     symbol = opt_einsum.get_symbol
-    terms = ["".join(map(symbol, t)) for t in (*network.live.values(), network.output)]
-    if callable(optimize):  # the protocol that opt_einsum's and cotengra's optimizers share
-        sizes = {symbol(i): network.sizes[i] for t in network.live.values() for i in t}
-        path = optimize([frozenset(t) for t in terms[:-1]], frozenset(terms[-1]), sizes)
-    else:
-        shapes = [tuple(network.sizes[i] for i in term) for term in network.live.values()]
-        equation = f"{','.join(terms[:-1])}->{terms[-1]}"
-        path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
+    *terms, output = (frozenset(map(symbol, t)) for t in (*network.live.values(), network.output))
+    sizes = {symbol(i): network.sizes[i] for term in network.live.values() for i in term}
+    find = optimize if callable(optimize) else opt_einsum.paths.get_path_fn(optimize)
+    path = find(terms, output, sizes)  # the protocol that cotengra's optimizers have too
     return _numbered(path, list(network.live), network.following)
 
 
