@@ -22,6 +22,14 @@ def inspectable(x: Tensor) -> bool:
     return not (torch.compiler.is_compiling() or is_mapped(x))
 
 
+def may_be_differentiated(x: Tensor) -> bool:
+    """Whether a derivative by `x` may be wanted: backwards, forwards or by `torch.func`."""
+    if torch.compiler.is_compiling() or x.requires_grad:
+        return True
+    wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return wrapped or forward_ad._current_level >= 0
+
+
 def require_plain(what: str, *tensors: Tensor | None) -> None:
     """Refuse tensors of `torch.func` and tangents, which custom operators lose without a word."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor

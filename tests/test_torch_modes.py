@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from tensus_tn._torch_modes import inspectable, is_mapped, require_plain
+from tensus_tn._torch_modes import inspectable, is_mapped, may_be_differentiated, require_plain
 
 
 def test_a_mapped_tensor_is_seen_inside_other_transforms():
@@ -43,3 +43,21 @@ def test_transforms_and_tangents_are_refused_and_plain_tensors_pass():
             transform(use)(x.detach())
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
         use(forward_ad.make_dual(x.detach(), torch.ones(3)))
+
+
+def test_every_kind_of_derivative_is_seen():
+    seen = []
+
+    def look(x):
+        seen.append(may_be_differentiated(x))
+        return x.sum()
+
+    x = torch.ones(3)
+    look(x)
+    assert seen.pop() is False
+    look(torch.ones(3, requires_grad=True))
+    torch.func.grad(look)(x)
+    torch.func.jvp(look, (x,), (x,))
+    with forward_ad.dual_level():
+        look(forward_ad.make_dual(x, x))
+    assert seen == [True] * 4

@@ -9,6 +9,8 @@ from math import inf
 import torch
 from torch import Tensor
 
+from tensus_tn._torch_modes import may_be_differentiated
+
 
 @dataclass(frozen=True)
 class Semiring:
@@ -43,6 +45,8 @@ def log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Tensor:
         >>> y.tolist(), torch.autograd.grad(y.sum(), x)[0].tolist()
         ([-inf, 0.0], [[0.0, 0.0], [1.0, 0.0]])
     """
+    if not may_be_differentiated(x):
+        return torch.logsumexp(x, dims)  # the same value in fewer calls
     peak = x.detach().amax(dims, keepdim=True)
     is_zero = peak == -inf
     total = (x - peak.masked_fill(is_zero, 0.0)).exp().sum(dims, keepdim=True)
