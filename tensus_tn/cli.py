@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from tensus_tn._arguments import check_size
 from tensus_tn._version import __version__
 
 if TYPE_CHECKING:
@@ -281,6 +280,8 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def positive_integer(text: str) -> int:
     """As argparse takes it: its name is in the message for what is not one."""
+    from tensus_tn._arguments import check_size
+
     return check_size("this", int(text))
 
 
