@@ -61,7 +61,12 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from tensus_tn.tasks import Trainer, load_task, restore
 
     config, model = restore(arguments.checkpoint, arguments.device)
-    scores = Trainer(model, load_task(config), config).evaluate(arguments.split)
+    task = load_task(config)
+    trainer = Trainer(model, task, config)
+    unscored = arguments.split == "test" and task.why_unscored(trainer.outputs("val", "test"))
+    if unscored:
+        raise ValueError(f"not scored: {unscored}")
+    scores = trainer.evaluate(arguments.split)
     print(json.dumps({"split": arguments.split, **scores}, indent=1))
 
 
@@ -124,8 +129,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     methods = {name: METHODS[name] for name in arguments.methods}
 
     def report(name: str, result: Result) -> None:
-        score = result.test[task.metric]
-        print(f"{name}, seed {result.config['seed']}: {task.metric} {100 * score:.2f}", flush=True)
+        split, scored = ("test", result.test) if result.test else ("val", result.val)
+        score = f"{split} {task.metric} {100 * scored[task.metric]:.2f}"
+        print(f"{name}, seed {result.config['seed']}: {score}", flush=True)
 
     results = compare(config, task, range(arguments.seeds), methods, report)
     print(f"\n{config.data}, {arguments.seeds} seeds, mean +- standard deviation\n")
@@ -142,8 +148,9 @@ def _bench(arguments: argparse.Namespace) -> None:
 def _print_result(result: Result) -> None:
     from tensus_tn.nn import MetaGraph
 
-    scores = "  ".join(f"{key} {value:.4f}" for key, value in result.test.items())
-    print(f"test   {scores}")
+    for split, scored in (("val", result.val), ("test", result.test)):
+        scores = "  ".join(f"{key} {value:.4f}" for key, value in scored.items())
+        print(f"{split:<6} {scores or f'not scored: {result.unscored}'}")
     print(f"best epoch {result.best_epoch} of {result.epochs}, {result.seconds:.1f} s")
     for meta_graph in result.meta_graphs:
         print(f"\nmost probable meta-graph\n{MetaGraph.from_json(json.dumps(meta_graph))}")

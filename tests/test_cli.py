@@ -13,6 +13,7 @@ import torch
 from tensus_tn import __version__
 from tensus_tn.cli import COMMANDS, main
 from tensus_tn.tasks import Config
+from tests.data.hgb_files import write_hgb
 
 FEW = ["--epochs", "3", "--no-progress"]
 
@@ -84,6 +85,30 @@ def test_compare(folder, capsys):
     expected = f"{100 * scores.mean():.2f} +- {100 * scores.std(ddof=1):.2f}"
     assert expected in next(line for line in table if line.startswith("gtn"))
     assert len((folder / "all/compare.csv").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_folder_of_the_heterogeneous_graph_benchmark(folder, capsys, several):
+    write_hgb(folder / "ACM", several=several)
+    command = ["train", "--data", "ACM", *FEW, "--hidden", "4"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "val    loss" in text
+    assert "test   loss" in text
+    assert "micro_f1" in text
+    lines = (folder / "runs/train-ACM/predictions.txt").read_text().splitlines()
+    assert [line.split("\t")[:3] for line in lines] == [[str(i), "", "0"] for i in range(10, 20)]
+    tested = folder / "ACM/label.dat.test"
+    tested.write_text("".join(f"{i}\t\t0\n" for i in range(10, 20)))
+    assert main([*command, "--split-seed", "1"]) == 0
+    assert "test   not scored: the labels of the test nodes are unknown" in capsys.readouterr().out
+    assert json.loads((folder / "runs/train-ACM/result.json").read_text())["test"] == {}
+    assert main(["evaluate", "runs/train-ACM"]) == 2
+    assert "unknown" in capsys.readouterr().err
+    assert main(["evaluate", "runs/train-ACM", "--split", "val"]) == 0
+    compared = ["compare", "--methods", "gtn", "--seeds", "1", *command[1:]]
+    assert main(compared) == 0
+    assert "unknown" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_bench(capsys, folder):

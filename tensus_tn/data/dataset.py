@@ -38,6 +38,8 @@ class NodeLabels:
             unknown. The labels of the test nodes may all be unknown.
         nodes: The ids of each split.
         num_classes: Classes count from 0.
+        doubtful: Whether the labels of the test nodes may be random, as they are in some public
+            copies of a benchmark.
 
     Example:
         >>> split = {"train": torch.tensor([0]), "val": torch.tensor([1]), "test": torch.tensor([2])}
@@ -51,6 +53,7 @@ class NodeLabels:
     labels: Tensor
     nodes: Mapping[Split, Tensor]
     num_classes: int
+    doubtful: bool = False
 
     def __post_init__(self) -> None:
         _require_splits(self.nodes)

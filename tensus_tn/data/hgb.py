@@ -44,7 +44,8 @@ def load_hgb(
     on 24 % of the labels and validates on 6 %, drawn from `label.dat`, and tests on 70 %.
 
     Some public copies have random labels in `label.dat.test`, or none. If there is a file
-    `label.dat.test_full`, the labels of the test nodes are taken from it.
+    `label.dat.test_full`, the labels of the test nodes are taken from it; otherwise they are
+    `doubtful`.
 
     Args:
         folder: With these files; `info.dat`, if it is there, gives types and relations their names.
@@ -293,7 +294,7 @@ def _read_target(
         "val": torch.from_numpy(val),
         "test": torch.from_numpy(test),
     }
-    return NodeLabels(kind, labels, nodes, num_classes)
+    return NodeLabels(kind, labels, nodes, num_classes, not (path / TRUE_LABELS).exists())
 
 
 def _read_labels(file: Path, num_nodes: int) -> dict[int, tuple[int, ...]]:

@@ -86,7 +86,7 @@ class MetaGraphNet(nn.Module):
         *,
         num_layers: int = 1,
         head: Literal["mlp", "linear"] = "mlp",
-        dropout: float = 0.5,
+        dropout: float = 0.6,
         state_dropout: float = 0.0,
         input_activation: Activation | None = None,
         norm: Norm | None = None,

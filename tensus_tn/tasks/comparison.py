@@ -114,6 +114,8 @@ def compare(
 def table(results: Mapping[str, Sequence[Result]], metric: str) -> str:
     """Mean and standard deviation over the seeds, in percent, best first.
 
+    Where there are no test scores the order is that of validation.
+
     Example:
         >>> def result(score):
         ...     return Result({}, 1, 2, {"auc": score}, {"auc": score}, 10, 0.5)
@@ -122,7 +124,9 @@ def table(results: Mapping[str, Sequence[Result]], metric: str) -> str:
         b          1  75.00          75.00                  10     2.0      0.5
         a          2  55.00 +- 7.07  55.00 +- 7.07          10     2.0      0.5
     """
-    order = sorted(results, key=lambda name: -_mean([r.test[metric] for r in results[name]]))
+    order = sorted(
+        results, key=lambda name: -_mean([(r.test or r.val)[metric] for r in results[name]])
+    )
     width = max([6, *map(len, results)])
     lines = [
         f"{'method':<{width}}  runs  {metric + ' val':<15}{metric + ' test':<15}"
@@ -131,7 +135,7 @@ def table(results: Mapping[str, Sequence[Result]], metric: str) -> str:
     for name in order:
         runs = results[name]
         val, test = (
-            _spread([split[metric] for split in splits])
+            _spread([split[metric] for split in splits if split])
             for splits in ([r.val for r in runs], [r.test for r in runs])
         )
         lines.append(
@@ -147,6 +151,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "unknown"
     text = f"{100 * _mean(values):.2f}"
     return text if len(values) < 2 else f"{text} +- {100 * statistics.stdev(values):.2f}"
 

@@ -39,6 +39,9 @@ class Config:
 
     data: str = _option("planted", "name of a data set, or path of a file or folder")
     node_types: NodeTypes = _option("true", "node types; DiffMG's are wrong on DBLP")  # noqa: RUF009
+    split_seed: int = _option(
+        0, "of the draw of validation nodes, where the data leave it open (HGB)"
+    )
     normalisation: Normalisation = _option("row", "rows of A, of A + I as in DiffMG, or none")  # noqa: RUF009
     divide: bool = _option(True, "states are means over the paths that arrive, not sums")
 
@@ -50,7 +53,7 @@ class Config:
     hidden: int = _option(64, "size of the states")
     affine: bool = _option(False, "an affine map between input projection and propagation")
     head: Literal["mlp", "linear"] = _option("mlp", "from states to classes: two layers, or one")
-    dropout: float = _option(0.5, "on the features, and on what enters the head")
+    dropout: float = _option(0.6, "on the features, and on what enters the head")
     state_dropout: float = _option(0.0, "on the projected input, as in DiffMG")
     norm: Literal["affine", "plain", "none"] = _option("none", "layer norm after the propagation")
     activation: Literal["relu", "gelu"] = _option("relu", "after that")

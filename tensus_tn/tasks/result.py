@@ -18,11 +18,12 @@ class Result:
         best_epoch: The epoch that was kept.
         epochs: How many epochs were trained.
         val: Loss and scores of the epoch that was kept, on the validation split.
-        test: The same on the test split.
+        test: The same on the test split; empty where its labels are not known, see `unscored`.
         num_parameters: Of the network.
         seconds: Of training.
         meta_graphs: The best meta-graph of each network, as `MetaGraph.to_json` has it.
         history: Losses and validation scores of every epoch.
+        unscored: Why there are no test scores.
     """
 
     config: dict[str, Any]
@@ -34,6 +35,7 @@ class Result:
     seconds: float
     meta_graphs: list[dict[str, Any]] = field(default_factory=list)
     history: list[Record] = field(default_factory=list)
+    unscored: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

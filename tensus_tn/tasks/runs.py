@@ -12,16 +12,17 @@ import torch
 from torch import nn
 
 from tensus_tn._files import make_folder, write_csv, write_json
-from tensus_tn.data import load
+from tensus_tn.data import load, write_predictions
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
 from tensus_tn.tasks.checkpoint import load_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.result import Record, Result
-from tensus_tn.tasks.task import Task, make_task
+from tensus_tn.tasks.task import NodeClassification, Task, make_task
 from tensus_tn.tasks.train import Trainer
 
 CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
+PREDICTIONS = "predictions.txt"
 
 
 def run(
@@ -58,7 +59,9 @@ def load_task(config: Config) -> Task:
         >>> load_task(Config(data="planted")).metric
         'macro_f1'
     """
-    options = {} if config.node_types == "true" else {"node_types": config.node_types}
+    given = {"node_types": config.node_types, "seed": config.split_seed}
+    usual = {"node_types": "true", "seed": 0}  # not every loader knows these
+    options = {key: value for key, value in given.items() if value != usual[key]}
     return make_task(load(config.data, **options), config.normalisation, config.device)
 
 
@@ -109,19 +112,24 @@ def fit(
         trainer.run(None if out is None else out / CHECKPOINT, after_epoch)
     finally:
         close()
+    outputs = trainer.outputs("val", "test")
+    unscored = task.why_unscored(outputs)
     learned = best_meta_graphs(model, 1) if isinstance(model, MetaGraphNet | TwoTowers) else []
     result = Result(
         config.to_dict(),
         trainer.best_epoch,
         trainer.epoch,
         trainer.evaluate("val"),
-        trainer.evaluate("test"),
+        {} if unscored else trainer.evaluate("test"),
         sum(p.numel() for p in model.parameters()),
         trainer.seconds,
         [json.loads(best.to_json()) for (best,) in learned],
         trainer.history,
+        unscored,
     )
     if out is not None:
+        if isinstance(task, NodeClassification):
+            write_predictions(out / PREDICTIONS, task.data, task.predict(outputs["test"]))
         write_json(out / RESULT, result.to_dict())
         write_csv(out / HISTORY, result.history)
     return result

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
 from tensus_tn.data.dataset import SPLITS
-from tensus_tn.tasks.metrics import auc, f1
+from tensus_tn.tasks.metrics import association, auc, f1
 
 
 class ModelSpec(TypedDict):
@@ -25,6 +25,9 @@ class ModelSpec(TypedDict):
 
 class NodeClassification:
     """Classes of the nodes of one type: cross-entropy, macro-F1 and micro-F1.
+
+    Where a node may have several classes, the loss is the logistic one of each class, and classes
+    with positive scores are predicted.
 
     A model is called as `model(x, graph)`, with the features `{node type: (n, F)}`, and returns
     class scores of all nodes of the target type.
@@ -53,6 +56,8 @@ class NodeClassification:
         ids = data.slices[self.target]
         self.labels = data.target.labels[ids].to(device)
         self.nodes = {split: (data.target.nodes[split] - ids.start).to(device) for split in SPLITS}
+        self.multi_label, self.doubtful = data.target.multi_label, data.target.doubtful
+        self.known_test = data.target.known("test")
         self.spec = _spec(data, self.x, [self.target], self.num_classes)
 
     def outputs(
@@ -63,13 +68,44 @@ class NodeClassification:
         return {split: scores[self.nodes[split]] for split in splits}
 
     def loss(self, output: Tensor, split: Split) -> Tensor:
-        """The mean cross-entropy."""
-        return F.cross_entropy(output, self.labels[self.nodes[split]])
+        """The mean cross-entropy, over the nodes, or over nodes and classes."""
+        labels = self.labels[self.nodes[split]]
+        if self.multi_label:
+            return F.binary_cross_entropy_with_logits(output, labels.to(output.dtype))
+        return F.cross_entropy(output, labels)
+
+    def predict(self, output: Tensor) -> Tensor:
+        """Classes (n,) from class scores; or 0/1 (n, num_classes) where a node may have several."""
+        return (output > 0).long() if self.multi_label else output.argmax(1)
 
     def scores(self, output: Tensor, split: Split) -> dict[str, float]:
         """Macro-F1, by which models are compared, and micro-F1."""
-        macro, micro = f1(output.argmax(1), self.labels[self.nodes[split]], self.num_classes)
+        labels = self.labels[self.nodes[split]]
+        macro, micro = f1(self.predict(output), labels, self.num_classes)
         return {"macro_f1": macro, "micro_f1": micro}
+
+    def why_unscored(self, outputs: Mapping[Split, Tensor]) -> str:
+        """Why the test nodes can't be scored, given class scores of `"val"` and `"test"`; or nothing.
+
+        Their labels may be unknown, or doubtful and found to be random: predictions agree with them
+        by chance alone, though with the labels of validation nodes they do not.
+        """
+        if not self.known_test:
+            return "the labels of the test nodes are unknown"
+        if not self.doubtful:
+            return ""
+        val, test = (
+            association(self._columns(self.predict(outputs[split])), self._columns(labels))
+            for split in ("val", "test")
+            for labels in [self.labels[self.nodes[split]]]
+        )
+        expected = val * (len(self.nodes["test"]) / len(self.nodes["val"])) ** 0.5
+        if expected > 8 and test < 3:
+            return "the labels of the test nodes are random: predictions agree with them by chance"
+        return ""
+
+    def _columns(self, classes: Tensor) -> Tensor:
+        return classes if self.multi_label else F.one_hot(classes, self.num_classes)
 
 
 class LinkPrediction:
@@ -134,6 +170,10 @@ class LinkPrediction:
     def scores(self, output: Tensor, split: Split) -> dict[str, float]:
         """The area under the ROC curve."""
         return {"auc": auc(*output.chunk(2))}
+
+    def why_unscored(self, outputs: Mapping[Split, Tensor]) -> str:
+        """Nothing: test pairs are always known."""
+        return ""
 
 
 def _spec(

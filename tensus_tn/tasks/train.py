@@ -163,16 +163,20 @@ class Trainer:
         sample: Any = self.model.sample
         return {"draw": sample(epsilon=epsilon if self.config.search == "sampled" else None)}
 
-    @torch.no_grad()
     def evaluate(self, split: Split) -> Record:
         """Loss and scores of a split, of the model as it is."""
+        output = self.outputs(split)[split]
+        return {"loss": self.task.loss(output, split).item(), **self.task.scores(output, split)}
+
+    @torch.no_grad()
+    def outputs(self, *splits: Split) -> dict[Split, Tensor]:
+        """What the model, as it is, says of some splits."""
         self.model.eval()
         best: dict[str, Any] = {}
         if self._sampled:  # above rank 1 states are drawn: always the same ones, for comparisons
             sample: Any = self.model.sample
             best["draw"] = sample(epsilon=0.0, generator=torch.Generator().manual_seed(0))
-        output = self.task.outputs(self.model, [split], **best)[split]
-        return {"loss": self.task.loss(output, split).item(), **self.task.scores(output, split)}
+        return self.task.outputs(self.model, splits, **best)
 
     def _keep_if_best(self, outcome: Record) -> None:
         value = {

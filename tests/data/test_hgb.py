@@ -9,54 +9,12 @@ import torch
 
 from tensus_tn.data import NodeLabels, load, load_hgb, planted, write_predictions
 from tensus_tn.data.hgb import ROWS_AT_A_TIME
-
-PAPERS, AUTHORS, VENUES = 20, 6, 2
-INFO = {
-    "node.dat": {"node type": {"0": "paper", "1": "author", "2": "venue"}},
-    "link.dat": {
-        "link type": {
-            "0": {"start": 0, "end": 1, "meaning": "paper-author"},
-            "1": {"start": 1, "end": 0, "meaning": "author-paper"},
-            "2": {"start": 0, "end": 2, "meaning": "paper-venue"},
-            "3": {"start": 0, "end": 0, "meaning": "paper-cite-paper"},
-        }
-    },
-    "label.dat": {"node type": {"0": {"0": "database", "1": "network", "2": "mining"}}},
-}
-
-
-def written(folder, *, several=False):
-    """A folder in the benchmark's format, as real ones are: odd names, types without features."""
-    random = np.random.default_rng(0)
-    features = random.integers(0, 2, (PAPERS, 5)) * 0.5
-    names = ["", "a b", "#1", '"quoted', "Gödel, Escher", "x_y"]
-    nodes = [f"{i}\t{names[i % 6]}\t0\t{','.join(map(str, row))}" for i, row in enumerate(features)]
-    nodes += [f"{PAPERS + i}\tauthor {i}\t1\t{i}.0,-1e-3" for i in range(AUTHORS)]
-    nodes += [f"{PAPERS + AUTHORS + i}\tvenue\t2" for i in range(VENUES)]
-    wrote = [(i, PAPERS + i % AUTHORS) for i in range(PAPERS)]
-    links = [f"{i}\t{j}\t0\t1.0" for i, j in wrote] + [f"{j}\t{i}\t1\t1.0" for i, j in wrote]
-    links += [f"{i}\t{PAPERS + AUTHORS + i % VENUES}\t2\t1.0" for i in range(PAPERS)]
-    links += [f"{i}\t{i + 1}\t3\t1.0" for i in range(PAPERS - 1)]
-    several_of = ["0", "1,2", "2", "0,1,2"]
-    label = [several_of[i % 4] if several else str(i % 3) for i in range(PAPERS)]
-    lines = [f"{i}\t{names[i % 6]}\t0\t{label[i]}" for i in range(PAPERS)]
-    contents = {
-        "node.dat": nodes,
-        "link.dat": links,
-        "label.dat": lines[:10],
-        "label.dat.test": lines[10:],
-        "info.dat": [json.dumps(INFO)],
-        "meta.dat": ["not read"],
-    }
-    folder.mkdir(exist_ok=True)
-    for name, text in contents.items():
-        (folder / name).write_text("\n".join(text) + "\n", encoding="utf-8")
-    return folder
+from tests.data.hgb_files import AUTHORS, INFO, PAPERS, VENUES, write_hgb
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return written(tmp_path / "ACM")
+    return write_hgb(tmp_path / "ACM")
 
 
 def edit(folder, file, change):
@@ -98,6 +56,7 @@ def test_it_reads_what_the_files_say(folder):
     assert (labels[PAPERS:] == -1).all()
     assert not data.target.multi_label
     assert data.target.known("test")
+    assert data.target.doubtful
 
 
 def test_a_relation_gets_its_reverse_unless_another_one_is_that(folder):
@@ -139,7 +98,7 @@ def test_validation_nodes_are_a_fifth_of_the_training_labels_by_seed(folder):
 
 def test_the_order_of_lines_does_not_matter(folder, tmp_path):
     random = np.random.default_rng(1)
-    shuffled = written(tmp_path / "other")
+    shuffled = write_hgb(tmp_path / "other")
     for file in ("node.dat", "link.dat"):
         edit(shuffled, file, lambda lines: random.permutation(lines).tolist())
     assert same(load_hgb(folder), load_hgb(shuffled, name="ACM"))
@@ -147,7 +106,7 @@ def test_the_order_of_lines_does_not_matter(folder, tmp_path):
 
 @pytest.mark.parametrize("change", ["CRLF", "no end of line", "empty lines"])
 def test_ends_of_lines_do_not_matter(folder, tmp_path, change):
-    other = written(tmp_path / "other")
+    other = write_hgb(tmp_path / "other")
     for file in ("node.dat", "link.dat", "label.dat", "label.dat.test"):
         text = (other / file).read_bytes()
         text = {
@@ -182,7 +141,7 @@ def test_classes_that_no_label_has_are_known_from_the_table_of_names(folder):
 
 
 def test_several_classes_for_a_node(tmp_path):
-    data = load_hgb(written(tmp_path / "IMDB", several=True))
+    data = load_hgb(write_hgb(tmp_path / "IMDB", several=True))
     assert isinstance(data.target, NodeLabels)
     assert data.target.multi_label
     assert data.target.labels[:4].tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
@@ -194,6 +153,7 @@ def test_test_labels_come_from_the_file_that_has_the_true_ones(folder):
     (folder / "label.dat.test_full").write_text("\n".join(true) + "\n")
     data = load_hgb(folder)
     assert (data.target.labels[data.target.nodes["test"]] == 2).all()
+    assert not data.target.doubtful
     (folder / "label.dat.test_full").write_text("\n".join(true[1:]) + "\n")
     with pytest.raises(ValueError, match="lacks node 10"):
         load_hgb(folder)
@@ -314,7 +274,7 @@ def test_wrong_options_are_refused(folder, options):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_predictions_are_written_as_labels_are_read(tmp_path, several):
-    folder = written(tmp_path / "ACM", several=several)
+    folder = write_hgb(tmp_path / "ACM", several=several)
     data = load_hgb(folder)
     truth = data.target.labels[data.target.nodes["test"]]
     predicted = 1 - truth if several else 2 - truth

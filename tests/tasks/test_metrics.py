@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensus_tn.tasks.metrics import auc, f1
+from tensus_tn.tasks.metrics import association, auc, f1
 
 
 def f1_by_definition(predicted, labels):
@@ -46,3 +46,29 @@ def test_against_scikit_learn():
     truth = torch.cat([torch.ones(100), torch.zeros(100)])
     expected = metrics.roc_auc_score(truth, torch.cat([positive, negative]))
     assert auc(positive, negative) == pytest.approx(expected)
+
+
+def test_f1_of_several_classes_against_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    torch.manual_seed(0)
+    predicted, labels = (torch.rand(2, 50, 4) < torch.tensor([0.5, 0.2, 0.9, 0.0])).long()
+    expected = [
+        metrics.f1_score(labels, predicted, average=average, zero_division=0)
+        for average in ("macro", "micro")
+    ]
+    assert f1(predicted, labels, 4) == pytest.approx(expected)
+    assert f1(predicted[:, 3:], labels[:, 3:], 1) == (0.0, 0.0)
+
+
+def test_association_is_standard_normal_by_chance_and_grows_with_the_number():
+    g = torch.Generator().manual_seed(0)
+    chance = torch.tensor([0.6, 0.3, 0.1])
+    drawn = [
+        torch.eye(3)[torch.multinomial(chance, 2 * 300, replacement=True, generator=g)].chunk(2)
+        for _ in range(400)
+    ]
+    found = torch.tensor([association(*pair) for pair in drawn])
+    assert abs(found.mean()) < 0.2
+    assert found.std() == pytest.approx(1, abs=0.15)
+    labels = drawn[0][0]
+    assert association(labels, labels) > 20

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from tensus_tn.data import planted
+from tensus_tn.data import NodeLabels, planted
 from tensus_tn.tasks import (
     make_task,
 )
@@ -36,3 +37,69 @@ def test_a_target_that_no_relation_ends_in_is_refused():
     relations = {name: data.relations[name] for name in "AC"}
     with pytest.raises(ValueError, match="no relation of 'planted' ends in 't'"):
         make_task(replace(data, relations=relations))
+
+
+def with_labels(change, **options):
+    """The planted graph with other labels, made from the old ones."""
+    data = planted(num_nodes=400)
+    old = data.target
+    labels = change(old.labels.clone(), old.nodes["test"])
+    return make_task(replace(data, target=NodeLabels("t", labels, old.nodes, 2, **options)))
+
+
+def perfect(task):
+    """Class scores of validation and test nodes by the labels of the planted graph."""
+    truth = make_task(planted(num_nodes=400)).labels
+    scores = 4.0 * F.one_hot(truth, 2) - 2
+    return {split: scores[task.nodes[split]] for split in ("val", "test")}
+
+
+def test_where_a_node_may_have_several_classes_each_has_a_loss_of_its_own():
+    task = with_labels(lambda labels, test: F.one_hot(labels.clamp_min(0), 2))
+    output = torch.randn(len(task.nodes["val"]), 2)
+    labels = task.labels[task.nodes["val"]].float()
+    chance = output.sigmoid()
+    expected = -(labels * chance.log() + (1 - labels) * (1 - chance).log()).mean()
+    torch.testing.assert_close(task.loss(output, "val"), expected)
+    assert torch.equal(task.predict(output), (chance > 0.5).long())
+    assert task.scores(perfect(task)["val"], "val") == {"macro_f1": 1.0, "micro_f1": 1.0}
+    assert task.scores(torch.full_like(output, -1.0), "val") == {"macro_f1": 0.0, "micro_f1": 0.0}
+
+
+def unknown(labels, test):
+    labels[test] = -1
+    return labels
+
+
+def shuffled(labels, test):
+    g = torch.Generator().manual_seed(0)
+    labels[test] = labels[test[torch.randperm(len(test), generator=g)]]
+    return labels
+
+
+def several(change):
+    return lambda labels, test: F.one_hot(change(labels, test).clamp_min(0), 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "doubtful", "reason"),
+    [
+        (lambda labels, test: labels, True, ""),
+        (several(lambda labels, test: labels), True, ""),
+        (unknown, False, "unknown"),
+        (shuffled, True, "random"),
+        (several(shuffled), True, "random"),
+        (shuffled, False, ""),  # labels that are known are bad luck
+    ],
+)
+def test_labels_that_are_unknown_or_random_are_not_scored(change, doubtful, reason):
+    task = with_labels(change, doubtful=doubtful)
+    assert reason in task.why_unscored(perfect(task))
+    assert bool(reason) == bool(task.why_unscored(perfect(task)))
+
+
+def test_a_model_that_learned_nothing_is_scored():
+    task = with_labels(lambda labels, test: labels, doubtful=True)
+    g = torch.Generator().manual_seed(0)
+    nothing = {s: torch.randn(len(task.nodes[s]), 2, generator=g) for s in ("val", "test")}
+    assert task.why_unscored(nothing) == ""
