@@ -1,4 +1,4 @@
-"""What torch is doing around us: compiling, mapping by `vmap`, differentiating forwards."""
+"""What torch is doing around us: compiling, mapping by `vmap`, differentiating."""
 
 from __future__ import annotations
 
@@ -28,14 +28,3 @@ def may_be_differentiated(x: Tensor) -> bool:
         return True
     wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(x)
     return wrapped or forward_ad._current_level >= 0
-
-
-def require_plain(what: str, *tensors: Tensor | None) -> None:
-    """Refuse tensors of `torch.func` and tangents, which custom operators lose without a word."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    for x in tensors:
-        if x is not None and (wrapped(x) or forward_ad.unpack_dual(x).tangent is not None):
-            raise NotImplementedError(
-                f"{what} has neither a forward-mode derivative (jvp) nor rules for torch.func (grad, "
-                "jacrev, vmap, ...): differentiate by backward() or torch.autograd.grad"
-            )

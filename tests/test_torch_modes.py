@@ -1,10 +1,9 @@
 """What torch is doing around us is seen through every nesting of transforms."""
 
-import pytest
 import torch
 from torch.autograd import forward_ad
 
-from tensus_tn._torch_modes import inspectable, is_mapped, may_be_differentiated, require_plain
+from tensus_tn._torch_modes import inspectable, is_mapped, may_be_differentiated
 
 
 def test_a_mapped_tensor_is_seen_inside_other_transforms():
@@ -28,21 +27,6 @@ def test_values_are_not_looked_at_while_compiling():
         return x + 1 if inspectable(x) else x + 2
 
     assert look(torch.zeros(())) == 2
-
-
-def test_transforms_and_tangents_are_refused_and_plain_tensors_pass():
-    x = torch.ones(3)
-    require_plain("it", x, None, x.requires_grad_())
-
-    def use(x):
-        require_plain("it", x)
-        return x.sum()
-
-    for transform in (torch.func.grad, torch.func.vmap, torch.func.jacrev):
-        with pytest.raises(NotImplementedError, match="it has neither a forward-mode"):
-            transform(use)(x.detach())
-    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
-        use(forward_ad.make_dual(x.detach(), torch.ones(3)))
 
 
 def test_every_kind_of_derivative_is_seen():

@@ -30,6 +30,18 @@ class Arguments(NamedTuple):
     chosen: Sequence[int] | None
 
     @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The ranks (d_j, d_k) at the ends of every edge of the DAG."""
+        ends = zip(self.tails, self.heads, strict=True)
+        return [(self.ranks[tail], self.ranks[head]) for tail, head in ends]
+
+    def weights(self, w: Tensor) -> list[Tensor]:
+        """The weights (C, d_j, d_k) of every edge, from a vector that holds them all."""
+        relations = w.shape[0] // sum(p * q for p, q in self.shapes)
+        parts = w.split([relations * p * q for p, q in self.shapes])
+        return [part.reshape(relations, *s) for part, s in zip(parts, self.shapes, strict=True)]
+
+    @property
     def num_edges(self) -> int:
         """The stored edges of the graph."""
         _, _, _, col = self.forward

@@ -9,7 +9,6 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from tensus_tn._torch_modes import require_plain
 from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them
@@ -22,9 +21,8 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
     """`y[:, q] = sum_{i,p} w[i, p, q] A^i h[:, p]`, differentiable in `h`, `w` and the edge values.
 
-    By `backward()` and `torch.autograd.grad`, once. Second derivatives, forward mode and the
-    transforms of `torch.func` are refused by a NotImplementedError; `torch.compile` and
-    `torch.export` work.
+    To any order, backward and forward: with `create_graph=True`, `torch.autograd.forward_ad` and the
+    transforms of `torch.func`, `vmap` among them. `torch.compile` and `torch.export` work.
 
     Args:
         graph: `C` relations over `N` nodes.
@@ -142,7 +140,6 @@ def _run(
 ) -> list[Tensor]:
     if not torch.compiler.is_compiling():
         extension.warn_about_problem()
-        require_plain("propagate", h, w, graph.forward.edge_val)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else _converted(graph, sums)
     forward, backward = graph.forward, graph.backward

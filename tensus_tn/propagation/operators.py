@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn._torch_modes import require_plain
-from tensus_tn.propagation import extension, reference
+from tensus_tn.propagation import derivatives, extension, reference
 from tensus_tn.propagation.arguments import Arguments, Wanted
 
 # As in csrc/library.cpp, where they are defined if the extension is there (a test compares).
@@ -47,8 +46,6 @@ def _check_extension() -> None:
                 "or set TENSUS_BACKEND=reference for plain PyTorch"
             )
 
-
-_LISTS = Arguments._fields.index("forward")  # the arguments before it are single tensors
 
 _library = torch.library.Library("tensus_tn", "FRAGMENT")
 if extension._C is None:
@@ -94,59 +91,8 @@ def _(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    given = Arguments(*inputs)
-    ctx.save_for_backward(*given[:_LISTS], *given.forward, *given.backward, *output)
-    ctx.lengths = len(given.forward), len(given.backward)
-    ctx.dag = given.ranks, given.tails, given.heads, given.chosen
-    ctx.set_materialize_grads(False)
-
-
-def _saved(ctx: Any) -> tuple[Arguments, list[Tensor]]:
-    """The arguments of `propagate` and the states it returned, as `_setup_context` saved them."""
-    single, lists = ctx.saved_tensors[:_LISTS], list(ctx.saved_tensors[_LISTS:])
-    start, end = ctx.lengths[0], sum(ctx.lengths)
-    given = Arguments._make([*single, lists[:start], lists[start:end], *ctx.dag])
-    return given, lists[end:]
-
-
-def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    require_plain("the gradient of propagate", *grads)
-    given, states = _saved(ctx)
-    wanted = Wanted(*ctx.needs_input_grad[: len(Wanted._fields)])
-    if wanted.values:
-        given = _with_transposed_values(given)
-    present = [(k, grad) for k, grad in enumerate(grads, start=1) if grad is not None]
-    dh, dw, dvalues = torch.ops.tensus_tn.propagate_backward(
-        [grad for _, grad in present], [k for k, _ in present], states, *given, *wanted
-    )
-    gradients = {
-        "h": dh if wanted.h else None,
-        "w": dw if wanted.w else None,
-        "edge_val": dvalues if wanted.values else None,
-        "forward": [None] * len(given.forward),
-        "backward": [None] * len(given.backward),
-    }
-    return tuple(gradients.get(name) for name in Arguments._fields)
-
-
-def _with_transposed_values(given: Arguments) -> Arguments:
-    """Values that learn may have changed since the graph was made, so the transpose's are theirs."""
-    assert given.edge_val is not None
-    *_, edge_perm = given.backward
-    values = given.edge_val.index_select(0, edge_perm)
-    return given._replace(back_edge_val=values, back_seg_val=None)
-
-
-def _no_second_derivative(ctx: Any, *grads: Any) -> None:
-    raise NotImplementedError(
-        "propagate has no second derivative: differentiate once, or without create_graph=True"
-    )
-
-
-torch.library.register_autograd(
-    "tensus_tn::propagate", _backward, setup_context=_setup_context, lib=_library
-)
-torch.library.register_autograd(
-    "tensus_tn::propagate_backward", _no_second_derivative, lib=_library
-)
+_library.impl("propagate", derivatives.propagate, "Autograd", with_keyset=True)
+_library.impl("propagate_backward", derivatives.propagate_backward, "Autograd", with_keyset=True)
+for _name in SCHEMAS:
+    _rule = derivatives.one_by_one(getattr(torch.ops.tensus_tn, _name))
+    torch.library.register_vmap(f"tensus_tn::{_name}", _rule, lib=_library)

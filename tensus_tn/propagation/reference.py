@@ -82,24 +82,11 @@ def _mix(sums: Tensor, w: Tensor, rel: Tensor) -> Tensor:
     return torch.bmm(w[rel].transpose(1, 2), sums)
 
 
-def _shapes(given: Arguments) -> list[tuple[int, int]]:
-    """The ranks (d_j, d_k) at the ends of every edge of the DAG."""
-    ends = zip(given.tails, given.heads, strict=True)
-    return [(given.ranks[tail], given.ranks[head]) for tail, head in ends]
-
-
-def _weights(w: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """The weights (C, d_j, d_k) of every edge, from the vector that holds them all."""
-    relations = len(w) // sum(p * q for p, q in shapes)
-    parts = w.split([relations * p * q for p, q in shapes])
-    return [part.reshape(relations, *shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
 def _only_chosen(w: Tensor, given: Arguments) -> Tensor:
     """`w`, or its gradient, with zeros where an edge does not use a relation."""
     if given.chosen is None:
         return w
-    sizes = torch.tensor([p * q for p, q in _shapes(given)])
+    sizes = torch.tensor([p * q for p, q in given.shapes])
     flags = torch.tensor(given.chosen).reshape(len(sizes), -1)
     used = flags.flatten().repeat_interleave(sizes.repeat_interleave(flags.shape[1]))
     return torch.where(used.bool().to(w.device), w, 0.0)
@@ -118,7 +105,7 @@ def propagate(given: Arguments) -> list[Tensor]:
         graph = _segments(given.forward, given.edge_val, given.seg_val)
         loops = _as_loops(given.loop, given.seg_loop, graph)
         w = _only_chosen(given.w, given)
-        weights = _weights(w, _shapes(given))
+        weights = given.weights(w)
         states = [h.to(w.dtype)]
         for k, rank in enumerate(ranks):
             if k > 0:
@@ -146,7 +133,7 @@ def propagate_backward(
         transposed = _segments(given.backward, given.back_edge_val, given.back_seg_val)
         loops = _as_loops(given.loop, given.seg_loop, graph)
         w = _only_chosen(given.w, given)
-        weights = _weights(w, _shapes(given))
+        weights = given.weights(w)
         state = [h.to(w.dtype), *(s.to(w.dtype) for s in states)]
         grad = [torch.zeros_like(s) for s in state]
         for node, start in zip(grad_nodes, grads, strict=True):

@@ -233,7 +233,7 @@ class RelationGraph:
         assert perm is not None
         return replace(
             graph,
-            forward=replace(graph.forward, seg_val=None, edge_val=values),
+            forward=replace(graph.forward, seg_val=None, edge_val=values.contiguous()),
             backward=replace(graph.backward, seg_val=None, edge_val=values.detach()[perm]),
         )
 

@@ -26,3 +26,14 @@ def test_edges_are_counted_by_their_columns(edges):
     structure = [torch.zeros(4), torch.zeros(2), torch.zeros(3), torch.zeros(edges)]
     given = Arguments(*[None] * len(Arguments._fields))._replace(forward=structure)
     assert given.num_edges == edges
+
+
+def test_the_vector_of_weights_is_cut_by_edge():
+    given = Arguments(*[None] * len(Arguments._fields))._replace(
+        ranks=[2, 1, 3], tails=[0, 1, 0], heads=[1, 2, 2]
+    )
+    assert given.shapes == [(2, 1), (1, 3), (2, 3)]
+    w = torch.arange(44)
+    weights = given.weights(w)
+    assert [tuple(x.shape) for x in weights] == [(4, 2, 1), (4, 1, 3), (4, 2, 3)]
+    assert torch.equal(torch.cat([x.flatten() for x in weights]), w)

@@ -1,8 +1,11 @@
 """The derivatives of propagate and propagate_dag: of h, of the weights and of the edge values."""
 
+import functools
+
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
 
 from tensus_tn.dag import Dag
 from tensus_tn.propagation.functional import propagate, propagate_dag
@@ -57,70 +60,145 @@ def test_gradient_of_edge_values(dtype, edges, choices):
     assert (got[expected == 0] == 0).all()
 
 
-@pytest.mark.parametrize("kind", list(GRAPHS))
-def test_gradcheck(kind):
-    graph, h, w = small_problem(kind)
+CHOICES = {(0, 1): ["r0"], (1, 2): ["r0"], (0, 2): []}
+
+
+def tiny_problem(kind="as in DiffMG", choices=None):
+    """A function of h, the weights of three links and the edge values, and its arguments."""
+    graph, dag, rank = (
+        random_graph(4, 6, 2, dtype=torch.float64, **GRAPHS[kind]),
+        Dag.complete(2),
+        [2, 1, 2],
+    )
+    h = random_state(4, 2, 1).requires_grad_()
+    weights = [
+        random_weights(graph, rank[j], rank[k], j + k).requires_grad_() for j, k in dag.edges
+    ]
     values = graph.values().clone().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda h, w, v: propagate(graph.with_values(v), h, w), (h, w, values)
-    )
-    dag = Dag.complete(2)
-    weights = [random_weights(graph, 2, 2, i).requires_grad_() for i in range(3)]
-    assert torch.autograd.gradcheck(
-        lambda h, *w: propagate_dag(graph, dag, h, dict(zip(dag.edges, w, strict=True))),
-        (h, *weights),
-    )
-    choices = {(0, 1): ["r0"], (1, 2): ["r0"], (0, 2): []}
-    assert torch.autograd.gradcheck(
-        lambda h, v, *w: propagate_dag(
-            graph.with_values(v), dag, h, dict(zip(dag.edges, w, strict=True)), choices=choices
-        ),
-        (h, values, *weights),
-    )
+
+    def f(h, values, *weights):
+        links = dict(zip(dag.edges, weights, strict=True))
+        learned = graph if values is None else graph.with_values(values)
+        return propagate_dag(learned, dag, h, links, choices=choices)
+
+    return f, (h, values, *weights)
 
 
-def test_double_backward_is_refused():
-    graph, h, w = small_problem()
-    (grad,) = torch.autograd.grad(propagate(graph, h, w).square().sum(), [h], create_graph=True)
-    with pytest.raises(NotImplementedError, match="second derivative"):
-        grad.sum().backward()
+@pytest.mark.parametrize("choices", [None, CHOICES], ids=["all", "few"])
+@pytest.mark.parametrize("kind", list(GRAPHS))
+def test_first_and_second_derivatives(kind, choices):
+    f, (h, values, *weights) = tiny_problem(kind, choices)
+    f_of_weights = functools.partial(f, h.detach(), None)
+    for function, arguments in [(f, (h, values, *weights)), (f_of_weights, weights)]:
+        assert torch.autograd.gradcheck(function, arguments, check_forward_ad=True, fast_mode=True)
+        assert torch.autograd.gradgradcheck(
+            function, arguments, check_fwd_over_rev=True, fast_mode=True
+        )
 
 
-def forward_mode(f, x):
-    with forward_ad.dual_level():
-        return f(forward_ad.make_dual(x, x))
+def dense_problem():
+    """The function of `tiny_problem` by the dense formula."""
+    graph = random_graph(4, 6, 2, dtype=torch.float64, **GRAPHS["as in DiffMG"])
+    dag, forward = Dag.complete(2), graph.forward
+    seg = forward.edge_seg()
+    at = (forward.seg_rel[seg].long(), forward.seg_row()[seg], forward.col.long())
+    loops = dense(graph.with_values(torch.zeros_like(graph.values())))
+
+    def f(h, values, *weights):
+        a = loops.index_put(at, values, accumulate=True)
+        return dag_formula(a, dag, h, dict(zip(dag.edges, weights, strict=True)))[2]
+
+    return f
 
 
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["h", "w", "values"])
 @pytest.mark.parametrize(
     "transform",
     [
-        lambda f, x: torch.func.jvp(f, (x,), (x,)),
-        lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
-        lambda f, x: torch.func.jacrev(f)(x),
-        lambda f, x: torch.func.jacfwd(f)(x),
-        lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
-        forward_mode,
+        lambda f, places: torch.func.grad(f, places),
+        lambda f, places: torch.func.hessian(f, places),
+        lambda f, places: torch.func.jacrev(torch.func.jacrev(f, places), places),
+        lambda f, places: torch.func.jacfwd(torch.func.jacfwd(f, places), places),
+        lambda f, places: torch.func.jacrev(torch.func.jacfwd(f, places), places),
     ],
-    ids=["jvp", "grad", "jacrev", "jacfwd", "vmap", "forward mode"],
+    ids=["grad", "hessian", "reverse twice", "forward twice", "reverse over forward"],
 )
-def test_forward_mode_and_torch_func_are_refused(transform, place):
+def test_transforms_of_torch_func(transform):
+    """All derivatives and mixed ones, in h, the values and the weights of one of the links."""
+    f, arguments = tiny_problem()
+    arguments, places = [x.detach() for x in arguments], (0, 1, 2)
+    got, want = (
+        transform(lambda *x, f=f: f(*x).sin().sum(), places)(*arguments)
+        for f in (f, dense_problem())
+    )
+    for x, y in zip(*map(pytree.tree_leaves, (got, want)), strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_third_derivative():
+    def third(f):
+        def along(x):  # the second derivative along x, differentiated once more
+            return torch.func.jvp(lambda h: torch.func.jvp(f, (h,), (x,))[1], (x,), (x,))[1]
+
+        return along
+
+    f, (h, values, *weights) = tiny_problem()
+    rest = [x.detach() for x in (values, *weights)]
+    got, want = (
+        torch.func.grad(third(lambda h, f=f: f(h, *rest).sin().sum()))(h.detach())
+        for f in (f, dense_problem())
+    )
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("mapped", [(0,), (1,), (2,), (0, 3), (0, 1, 2, 3, 4)])
+def test_vmap_is_a_loop(mapped, order):
+    """Over h (0), the values (1) and the weights of links (2, 3, 4); the batch is the last axis."""
+    f, arguments = tiny_problem()
+    batch = [
+        torch.stack([x, -x, x.sin()], -1).detach() if k in mapped else x.detach()
+        for k, x in enumerate(arguments)
+    ]
+    function = f if order == 0 else torch.func.grad(lambda *x: f(*x).sin().sum(), tuple(range(5)))
+    dims = tuple(-1 if k in mapped else None for k in range(5))
+    got = torch.func.vmap(function, dims)(*batch)
+    one_by_one = [
+        function(*(x[..., b] if k in mapped else x for k, x in enumerate(batch))) for b in range(3)
+    ]
+    want = pytree.tree_map(lambda *x: torch.stack(x), *one_by_one)
+    for x, y in zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_a_tangent_in_the_backward_pass():
+    """The gradient is linear in what comes from above, so its tangent is that of the tangent."""
     graph, h, w = small_problem()
-    given = [h.detach(), w.detach(), graph.values()]
-
-    def f(x):
-        h, w, values = (x if k == place else given[k] for k in range(3))
-        return propagate(graph.with_values(values), h, w)
-
-    with pytest.raises(NotImplementedError, match="neither a forward-mode derivative"):
-        transform(f, given[place])
+    out, above = propagate(graph, h, w), random_state(7, 3, 5, seed=4)
+    want = torch.autograd.grad(out, [h, w], above.cos(), retain_graph=True)
+    with forward_ad.dual_level():
+        got = torch.autograd.grad(out, [h, w], forward_ad.make_dual(above, above.cos()))
+        for x, y in zip(got, want, strict=True):
+            torch.testing.assert_close(forward_ad.unpack_dual(x).tangent, y)
 
 
-def test_a_tangent_in_the_backward_pass_is_refused():
+def test_gradient_penalty():
+    """A training step through a gradient: what it learns from is as by finite differences."""
     graph, h, w = small_problem()
-    out = propagate(graph, h, w.detach())
-    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="gradient of propagate"):
-        out.backward(forward_ad.make_dual(torch.ones_like(out), torch.ones_like(out)))
+
+    def penalty(w):
+        (grad,) = torch.autograd.grad(propagate(graph, h, w).sin().sum(), [h], create_graph=True)
+        return grad.square().sum()
+
+    assert torch.autograd.gradcheck(penalty, [w], fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tangents_of_other_types(dtype):
+    graph, h, w = small_problem(dtype=torch.float32)
+    h = h.detach().to(dtype)
+    out, tangent = torch.func.jvp(lambda h, w: propagate(graph, h, w), (h, w), (h, w))
+    assert tangent.dtype == dtype
+    assert_close(tangent, 2 * out, dtype)
 
 
 def test_no_grad_and_partial_gradients():
