@@ -297,8 +297,13 @@ class RelationGraph:
         graph_file.write(path, Parts(*fields))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> RelationGraph:
-        """Read a graph that `save` wrote; nothing in the file is executed.
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int | None = None) -> RelationGraph:
+        """Read a graph that `save` wrote, with all checks of a new graph; nothing is executed.
+
+        Args:
+            path: The file.
+            max_bytes: The most memory that its arrays may take, checked before they are read; 16
+                times the size of the file, but at least 256 MiB, if None.
 
         Example:
             >>> import os, tempfile
@@ -307,7 +312,7 @@ class RelationGraph:
             >>> RelationGraph.load(path)
             RelationGraph(3 nodes, 0 edges, 1 relation: identity)
         """
-        return cls(*graph_file.read(path))
+        return cls(*graph_file.read(path, max_bytes))
 
     def __repr__(self) -> str:
         forward, loops = self.forward.apply(Tensor.cpu), self.loop.cpu().clone()
