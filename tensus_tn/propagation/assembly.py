@@ -57,7 +57,12 @@ def assemble(
     modes = _modes(normalize, relations)
     folded = [False] * len(relations)
     if self_loops:
-        folded = [_can_fold(*pair, num_nodes) for pair in zip(relations, modes, strict=True)]
+        learns = any(e.value is not None and e.value.requires_grad for e in relations)
+        folded = [
+            # A folded self-loop has no gradient, and its weight depends on those of its row.
+            not learns and _can_fold(*pair, num_nodes)
+            for pair in zip(relations, modes, strict=True)
+        ]
         relations = [
             edges if fold else _with_diagonal(edges, num_nodes)
             for edges, fold in zip(relations, folded, strict=True)
@@ -98,9 +103,12 @@ def fill(
     _check_special(forward, value, loop, names)
     assert backward.edge_perm is not None
     corrected = not torch.equal(seg_loop, loop[forward.seg_rel])
+    transposed = value.detach()[backward.edge_perm]
     return Parts(
         replace(forward.with_values(value), seg_loop=seg_loop if corrected else None),
-        backward.with_values(value[backward.edge_perm]),
+        replace(backward, edge_val=transposed)
+        if value.requires_grad
+        else backward.with_values(transposed),
         loop,
         tuple(names),
         tuple(counts.items()),

@@ -113,8 +113,9 @@ class RelationGraph:
     ) -> RelationGraph:
         """From PyG's `edge_index_dict`: tensors (2, E), row 0 sends and row 1 receives.
 
-        `edge_weight` has the values (E,) of relations whose edges do not all have 1. Values that
-        learn are given to `with_values`.
+        An edge_index may also be an `EdgeIndex`, or a transposed sparse matrix, `adj_t`.
+        `edge_weight` has the values (E,) of relations whose edges do not all have 1. They may learn:
+        gradients pass through the normalisation. Build the graph again after each step then.
 
         Example:
             >>> import torch
