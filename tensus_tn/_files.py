@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
 import os
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,6 +65,33 @@ def make_folder(path: Path) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         file = next(place for place in (path, *path.parents) if os.path.lexists(place))
         raise NotADirectoryError(f"can't make the folder {path}: {file} is a file") from error
+
+
+@contextmanager
+def lock_folder(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock of a folder; the system gives it back when a process ends, however it ends.
+
+    Args:
+        folder: It must exist. Where its file system has no locks, there is none to wait for.
+        wait: Wait for a process that holds the lock, rather than raise a BlockingIOError.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(f"another process is at work in {folder}") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+                raise
+        yield
+    finally:
+        os.close(handle)
 
 
 def size_limit(path: str | os.PathLike[str], max_bytes: int | None) -> int:

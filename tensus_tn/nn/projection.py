@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_size
+from tensus_tn._arguments import check_memory, check_size
 from tensus_tn._torch_modes import inspectable
 from tensus_tn.propagation.node_ids import require_ids
 
@@ -75,6 +75,8 @@ class Projections(nn.Module):
         super().__init__()
         self.node_types, self.out_channels = tuple(in_channels), out_channels
         sizes = [check_channels(f"in_channels of {k!r}", size) for k, size in in_channels.items()]
+        weights = sum(sizes) * check_size("out_channels", out_channels)
+        check_memory("weights", weights, torch.get_default_dtype())
         self.maps = nn.ModuleList(
             LazyProjection(out_channels, bias=bias)
             if size == -1
