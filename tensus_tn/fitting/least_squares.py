@@ -7,23 +7,24 @@ The fits of `e` and `e` differ only in the residual
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tensus_tn._arguments import check_size
+from tensus_tn.fitting.settings import Settings
 
-Method = Literal["als", "gradient"]
 Cores = list[Tensor]  # with the indices of `structure.terms`
 Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their error
 
-# Alternating sweeps go on while one lowers the error by this share. Then come steps on all cores at
-# once, which do not crawl through narrow valleys, unless their matrix would be too large.
+# Alternating sweeps go on while one lowers the error by this share, or by less than half of what the
+# one before it did: then they are about to converge. Otherwise they crawl through a narrow valley, and
+# steps on all cores at once take over, unless their matrix would be too large.
 _WORTHWHILE = 0.05
+_SHRINKS = 0.5
 _MOST_PARAMETERS = 2000
 # A run has converged when so many sweeps in a row lower the error by less than `tol` of itself:
 # a single short step may only mean that the damping has still to find its size.
@@ -58,28 +59,6 @@ class LeastSquares(ABC):
 
 
 @dataclass(frozen=True)
-class Descent:
-    """How to descend, and when to stop.
-
-    Attributes:
-        method: `"als"` or `"gradient"`.
-        tol: Stop when sweeps lower the error by less than this share of itself.
-        max_sweeps: Stop after so many sweeps.
-    """
-
-    method: Method
-    tol: float
-    max_sweeps: int
-
-    def __post_init__(self) -> None:
-        if self.method not in ("als", "gradient"):
-            raise ValueError(f"method must be 'als' or 'gradient', got {self.method!r}")
-        check_size("max_sweeps", self.max_sweeps)
-        if not self.tol >= 0:
-            raise ValueError(f"tol must be a non-negative number, got {self.tol}")
-
-
-@dataclass(frozen=True)
 class Run:
     """The best cores on the way down, the errors before the first sweep and after each, and the end."""
 
@@ -89,23 +68,34 @@ class Run:
 
 
 def descend(
-    problem: LeastSquares, start: Cores, descent: Descent, rounding: float, bar: Any
+    problem: LeastSquares,
+    start: Cores,
+    settings: Settings,
+    rounding: float,
+    watch: Callable[[Cores, float], bool],
 ) -> Run:
-    """Go down from one start; an error of `rounding` counts as none. `bar` shows the progress."""
+    """Go down from one start.
+
+    Args:
+        problem: What to minimise.
+        start: The first cores.
+        settings: How to descend, and when to stop.
+        rounding: The error that counts as none.
+        watch: Called with the cores and the error after every sweep; stops the run by True.
+    """
     best = equalize(start)
     errors = [problem.error(best)]
     if errors[0] <= rounding:
         return Run(best, errors, True)
-    steps = _alternate if descent.method == "als" else _follow_gradient
+    steps = _alternate if settings.method == "als" else _follow_gradient
     for cores, error in steps(problem, best, errors[0]):
         if error < min(errors):
             best = cores
         errors.append(error)
-        bar.set_postfix_str(f"error {error:.2e}", refresh=False)
-        bar.update()
-        if error <= rounding or _stalls(errors, descent.tol):
+        stopped = watch(cores, error)
+        if error <= rounding or _stalls(errors, settings.tol):
             return Run(best, errors, True)
-        if len(errors) > descent.max_sweeps:
+        if stopped or len(errors) > settings.max_sweeps:
             return Run(best, errors, False)
     return Run(best, errors, True)  # there was no step that lowers the error
 
@@ -120,13 +110,14 @@ def _stalls(errors: list[float], tol: float) -> bool:
 def _alternate(problem: LeastSquares, cores: Cores, error: float) -> Steps:
     """Solve for one core after the other; later, for all at once."""
     few = sum(core.numel() for core in cores) <= _MOST_PARAMETERS
-    slow = False
-    while not (few and slow):
-        cores, before = equalize(cores), error
+    crawls, gain = False, inf
+    while not (few and crawls):
+        cores, before, last_gain = equalize(cores), error, gain
         for edge in range(len(cores)):
             cores[edge] = problem.solve(cores, edge)
         error = problem.error(cores)
-        slow = error > (1 - _WORTHWHILE) * before
+        gain = before - error
+        crawls = _SHRINKS * last_gain < gain < _WORTHWHILE * before
         yield cores, error
     yield from _join(problem, cores, error)
 

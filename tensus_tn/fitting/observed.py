@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
+import numpy as np
 import torch
 from torch import Tensor
 
 from tensus_tn.dag import Dag
-from tensus_tn.fitting.least_squares import (
-    Cores,
-    Descent,
-    LeastSquares,
-    Method,
-    others,
-    pseudo_inverse,
-)
+from tensus_tn.fitting.least_squares import Cores, LeastSquares, others, pseudo_inverse
 from tensus_tn.fitting.report import Report
-from tensus_tn.fitting.restarts import Restarts, best_run, fill, random_starts
-from tensus_tn.fitting.values import check_values, to_norm_one
+from tensus_tn.fitting.restarts import fit_best
+from tensus_tn.fitting.settings import Callback, Method, Settings
+from tensus_tn.fitting.starts import Init, make_starts
+from tensus_tn.fitting.values import as_tensor, check_values, to_norm_one
 from tensus_tn.network import query_plans
 from tensus_tn.network.index import check_rows
 from tensus_tn.network.planner import find_plan
@@ -36,18 +30,20 @@ _PULL = 0.3
 # The fit differentiates, so it leaves inference mode, and what it returns can be trained.
 @torch.inference_mode(False)
 def complete(
-    index: Tensor,
-    values: Tensor,
+    index: Tensor | np.ndarray,
+    values: Tensor | np.ndarray,
     dag: Dag,
     choices: Choices,
     rank: Rank,
     *,
     method: Method = "als",
     ties: Ties = "node",
+    init: Init = None,
     restarts: int = 10,
     tol: float = 1e-6,
     max_sweeps: int = 200,
     seed: int = 0,
+    callback: Callback | None = None,
     progress: bool | None = None,
 ) -> tuple[DagTensor, Report]:
     """Fit a network with free cores to observed entries, in the sense of least squares.
@@ -60,15 +56,19 @@ def complete(
             that is given several times counts as often.
         values: The entries, `(...)`, of any floating dtype.
         dag: The graph.
-        choices: How many choices the edges have: a number, a sequence of names, or a mapping from
-            every edge to one of these.
-        rank: The rank of the inner nodes: a number, or a mapping from every inner node.
+        choices: How many choices the edges have: a number, a sequence of names, a mapping from
+            every edge to one of these, or a sequence of sizes, one for each edge.
+        rank: The rank of the inner nodes: a number, a sequence, or a mapping from every inner node.
         method: `"als"` or `"gradient"`.
         ties: `"node"`, a rank index for each inner node, or `"global"`, one for all (CP).
-        restarts: How many random starts to try, fewer if one is exact; the best is kept.
+        init: Where to start: `"random"` or a network like the result. None: `"random"`.
+        restarts: How many starts to try, those after the first random, fewer if one is exact;
+            the best is kept.
         tol: Stop when sweeps lower the error by less than this share of itself.
         max_sweeps: Stop after so many sweeps from a start.
         seed: The seed of the random starts; the same seed gives the same result.
+        callback: Called after every sweep with the network as it is, which the next sweep changes,
+            and its relative error; the run stops when it returns True.
         progress: Whether to show a progress bar; None: on a terminal. Short runs show none.
 
     Returns:
@@ -87,8 +87,9 @@ def complete(
         >>> bool((tensor.to_dense() - dense).norm() < 1e-3 * dense.norm())
         True
     """
-    descent, starts = Descent(method, tol, max_sweeps), Restarts(restarts, seed, progress)
-    check_values("values", values)
+    settings = Settings(method, restarts, tol, max_sweeps, seed, callback, progress)
+    where, given = as_tensor("index", index), as_tensor("values", values)
+    check_values("values", given)
     tensor = DagTensor(
         dag,
         choices,
@@ -96,23 +97,21 @@ def complete(
         parametrization="free",
         ties=ties,
         dtype=torch.float64,
-        device=values.device,
+        device=given.device,
     )
-    rows = check_rows(index, tensor.shape).long()
-    if index.shape[:-1] != values.shape:
+    rows = check_rows(where, tensor.shape).long()
+    if where.shape[:-1] != given.shape:
         raise ValueError(
             f"index {tuple(index.shape)} and values {tuple(values.shape)} disagree: one value for "
             f"each index of {tensor.ndim} integers is needed"
         )
     if not len(rows):
         raise ValueError("at least one observed entry is needed, got none")
-    began, data = perf_counter(), to_norm_one(values.flatten())
+    data = to_norm_one(given.flatten())
     # A copy: an index that was made in inference mode can't be saved for a backward pass.
-    problem = ObservedFit(rows.to(values.device, copy=True), tensor.structure, data.values)
-    cores = random_starts(tensor, values.numel(), starts)
-    run, tried = best_run(problem, cores, descent, starts, data.rounding)
-    fill(tensor, run, data.norm, values.dtype)
-    return tensor, Report(tuple(run.errors), run.converged, perf_counter() - began, seed, tried)
+    problem = ObservedFit(rows.to(given.device, copy=True), tensor.structure, data.values)
+    starts = make_starts(tensor, None, data, init, settings)
+    return tensor, fit_best(tensor, problem, starts, data, settings)
 
 
 class ObservedFit(LeastSquares):

@@ -104,9 +104,11 @@ class _Contraction:
         """Sum what stands in one operand only, and absorb operands into ones that cover them.
 
         Neither can make a tensor larger, and what is left is a much smaller problem for the search.
+        An index of size 1 goes too: it costs nothing, so the search would let many of them pile up.
         """
+        shared = {i for i, users in self.users.items() if len(users) > 1 and self.sizes[i] > 1}
         for number, term in list(self.live.items()):
-            kept = tuple(i for i in term if i in self.output or len(self.users[i]) > 1)
+            kept = tuple(i for i in term if i in self.output or i in shared)
             if kept != term:
                 self._add(Step(number, None, term, (), kept))
         waiting = list(self.live)

@@ -71,6 +71,18 @@ def used_edges(structure: Structure, kept: Indices) -> Indices:
 
 
 @cached
+def inner_product(first: Structure, second: Structure, optimize: Optimize, limit: int) -> Plan:
+    """The sum over all entries of the product of two networks of the same shape."""
+    # The second has ranks of its own, after all indices of the first, and the choices of the first.
+    shift, axes = len(first.sizes), dict(zip(second.free, first.free, strict=True))
+    number = {rank: shift + rank for rank in range(len(second.ranks))}
+    number |= {second.choice(e): first.choice(axis) for e, axis in axes.items()}
+    terms = [tuple(number[i] for i in term) for term in second.terms]
+    sizes = first.sizes + second.ranks
+    return find_plan((*first.terms, *terms), (), sizes, optimize=optimize, limit=limit)
+
+
+@cached
 def total(structure: Structure, optimize: Optimize, limit: int) -> Plan:
     """The sum of all entries, from all cores, even those that sum to one."""
     return find_plan(structure.terms, (), structure.sizes, optimize=optimize, limit=limit)

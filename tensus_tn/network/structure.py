@@ -12,8 +12,8 @@ from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.network.typing import Indices
 
 Ties = Literal["node", "global"]
-Choices = int | Sequence[str] | Mapping[Edge, "int | Sequence[str]"]
-Rank = int | Mapping[Node, int]
+Choices = int | Sequence[str] | Sequence[int] | Mapping[Edge, "int | Sequence[str]"]
+Rank = int | Sequence[int] | Mapping[Node, int]
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,18 @@ class Structure:
         tail, head = (1 if r is None else self.ranks[r] for r in self.ends[edge])
         return (self.choices[edge], tail, head)
 
+    @property
+    def is_path(self) -> bool:
+        """Whether the graph is a path, each inner node with a rank index of its own."""
+        # Every node but the source has an edge in: if that is all there are, none has two, in or out.
+        return len(self.ends) == len(self.dag.nodes) - 1 and len(self.ranks) == len(self.dag.inner)
+
+    @property
+    def path_order(self) -> Indices:
+        """The edges of a path, by number, from source to sink."""
+        place = {node: k for k, node in enumerate(self.dag.nodes)}
+        return tuple(sorted(range(len(self.ends)), key=lambda e: place[self.dag.edges[e][0]]))
+
     def log_states_of(self, used: Sequence[int]) -> float:
         """The logarithm of the number of states of the ranks that these operands touch."""
         touched = {r for e in used for r in self.core_ranks[e]}
@@ -133,11 +145,26 @@ def _ranks(dag: Dag, rank: Rank) -> dict[Node, int]:
     if isinstance(rank, Mapping):
         _check_keys("rank", "inner node", rank, dag.inner)
         return {v: check_size(f"the rank of node {v!r}", rank[v]) for v in dag.inner}
+    if isinstance(rank, Sequence) and not isinstance(rank, str):
+        inner = list(rank)
+        if len(inner) == len(dag.inner) + 2 and inner[0] == inner[-1] == 1:
+            inner = inner[1:-1]  # as TensorLy writes it, source and sink with a rank of 1
+        if len(inner) != len(dag.inner):
+            raise ValueError(
+                f"rank has {len(rank)} numbers for {len(dag.inner)} inner nodes: {rank}"
+            )
+        return _ranks(dag, dict(zip(dag.inner, inner, strict=True)))
     return dict.fromkeys(dag.inner, check_size("rank", rank))
 
 
 def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge, tuple[str, ...]]]:
     """The number of choices of every edge, and the names of those that were named."""
+    if isinstance(choices, Sequence) and choices and not any(isinstance(c, str) for c in choices):
+        if len(choices) != len(dag.edges):
+            raise ValueError(
+                f"choices has {len(choices)} sizes for {len(dag.edges)} edges, or no names: {choices}"
+            )
+        choices = dict(zip(dag.edges, choices, strict=True))
     if isinstance(choices, Mapping):
         _check_keys("choices", "edge", choices, dag.edges)
     sizes: dict[Edge, int] = {}
@@ -145,8 +172,8 @@ def edge_choices(dag: Dag, choices: Choices) -> tuple[dict[Edge, int], dict[Edge
     for edge in dag.edges:
         given = choices[edge] if isinstance(choices, Mapping) else choices
         if isinstance(given, Sequence) and not isinstance(given, str):
-            names[edge] = tuple(given)
-            if len(set(given)) < len(given) or not all(isinstance(n, str) for n in given):
+            names[edge] = tuple(name for name in given if isinstance(name, str))
+            if len(set(names[edge])) < len(given):
                 raise ValueError(
                     f"the choices of edge {edge!r} must be distinct names, got {given!r}"
                 )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tensus_tn._arguments import check_memory, check_size
 from tensus_tn.dag import Dag, Edge, Node
-from tensus_tn.network import interchange, resize
+from tensus_tn.network import algebra, interchange, resize
 from tensus_tn.network.conditional import Conditional
 from tensus_tn.network.planner import check_optimize
 from tensus_tn.network.queries import Choice, Index, Queries
@@ -39,9 +39,10 @@ class DagTensor(nn.Module, Queries):
 
     Args:
         dag: The graph.
-        choices: How many choices the edges have: a number, a sequence of names, or a mapping from
-            every edge to one of these.
-        rank: The rank of the inner nodes: a number, or a mapping from every inner node.
+        choices: How many choices the edges have: a number, a sequence of names, a mapping from
+            every edge to one of these, or a sequence of sizes, one for each edge.
+        rank: The rank of the inner nodes: a number, a sequence of numbers in the order of
+            `dag.inner`, or a mapping from every inner node.
         parametrization: `"softmax"` or `"free"`.
         ties: `"node"`, a rank index for each inner node, or `"global"`, one for all of them.
         init_scale: The standard deviation of the logits (`softmax`) or, about, of the entries
@@ -108,7 +109,8 @@ class DagTensor(nn.Module, Queries):
 
         Args:
             shape: The sizes of the axes.
-            rank: A number, or a mapping from the inner nodes `1 .. M - 1`.
+            rank: A number, a sequence (as TensorLy has it, with the ones at both ends, or without
+                them), or a mapping from the inner nodes `1 .. M - 1`.
             settings: As for `DagTensor`.
 
         Example:
@@ -302,9 +304,96 @@ class DagTensor(nn.Module, Queries):
         return self._resized(rank, resize.shrink)
 
     @torch.no_grad()
-    def _resized(self, rank: Rank, change: Callable[..., list[Tensor]]) -> DagTensor:
+    def __add__(self, other: DagTensor) -> DagTensor:
+        """The sum of two networks with free cores, as one with the ranks of both.
+
+        Like `grow`, it makes a new network: gradients do not flow back to these two.
+
+        Raises:
+            ValueError: Unless they have the same graph, choices and ties, every edge has a rank, and
+                all ranks are joined by edges, as on a path and in CP.
+
+        Example:
+            >>> a, b = (DagTensor.tensor_train((4, 5, 6), rank) for rank in (2, 3))
+            >>> total = a + b
+            >>> bool(torch.allclose(total.to_dense(), a.to_dense() + b.to_dense()))
+            True
+            >>> total.structure.ranks
+            (5, 5)
+        """
+        if not isinstance(other, DagTensor):
+            return NotImplemented
+        algebra.check_sum(self.structure, other.structure)
+        ranks = [a + b for a, b in zip(self.structure.ranks, other.structure.ranks, strict=True)]
+        cores = (list(self.parameters()), list(other.parameters()))
+        return self._like(ranks)._filled(algebra.add(self.structure, *cores))
+
+    def __sub__(self, other: DagTensor) -> DagTensor:
+        """The difference of two networks with free cores; see `__add__`."""
+        return self + (-1.0) * other if isinstance(other, DagTensor) else NotImplemented
+
+    @torch.no_grad()
+    def __mul__(self, factor: float) -> DagTensor:
+        """A network with free cores times a number; a new one, like that of `__add__`.
+
+        Example:
+            >>> t = DagTensor.cp((4, 5), rank=2)
+            >>> bool(torch.allclose((-3 * t).to_dense(), -3 * t.to_dense()))
+            True
+        """
+        if not isinstance(factor, (int, float)):
+            return NotImplemented
+        self._need_free("a multiple")
+        first, *rest = self.parameters()
+        return self._like(self.structure.ranks)._filled([factor * first, *rest])
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> DagTensor:
+        """A network with free cores times -1."""
+        return self * -1.0
+
+    @torch.no_grad()
+    def round(self, rank: Rank | None = None, *, tol: float = 0.0) -> DagTensor:
+        """Lower ranks: on a path with free cores by SVDs, elsewhere by `shrink`.
+
+        Args:
+            rank: The highest rank of the inner nodes: a number, a sequence or a mapping. None: what
+                `tol` leaves.
+            tol: On a path, the share of the norm that may be cut off.
+
+        Example:
+            >>> t = DagTensor.tensor_train((4, 5, 6), rank=2, dtype=torch.float64)
+            >>> (t + t).round(tol=1e-9).structure.ranks
+            (2, 2)
+        """
+        if self.structure.normalized or not self.structure.is_path:
+            if rank is None or tol:
+                raise ValueError("only a path with free cores is rounded by tol: give a rank")
+            return self.shrink(rank)
+        order = self.structure.path_order
+        heads = [self.structure.ends[e][1] for e in order[:-1]]
+        highest = None
+        if rank is not None:
+            wanted = self._like(rank).structure.ranks
+            highest = [wanted[head] for head in heads if head is not None]
+        cores = list(self.parameters())
+        rounded = algebra.round_train([cores[e].double() for e in order], highest, tol)
+        ranks = dict(zip(heads, (core.shape[2] for core in rounded), strict=False))
+        by_edge = dict(zip(order, rounded, strict=True))
+        tensor = self._like([ranks[k] for k in range(len(self.structure.ranks))])
+        return tensor._filled([by_edge[e] for e in range(len(order))])
+
+    def _need_free(self, what: str) -> None:
+        if self.structure.normalized:
+            raise ValueError(f"{what} of a distribution is none: it needs free cores")
+
+    def _like(self, rank: Rank | Sequence[int]) -> DagTensor:
+        """A network like this one, at other ranks; one for each rank index, if a sequence."""
+        if isinstance(rank, Sequence) and self.ties == "global":
+            (rank,) = rank
         sizes = zip(self.dag.edges, self.structure.choices, strict=True)
-        tensor = DagTensor(
+        return DagTensor(
             self.dag,
             {edge: self.choice_names.get(edge, size) for edge, size in sizes},
             rank,
@@ -316,6 +405,10 @@ class DagTensor(nn.Module, Queries):
             optimize=self.optimize,
             memory_limit=self.memory_limit,
         )
+
+    @torch.no_grad()
+    def _resized(self, rank: Rank, change: Callable[..., list[Tensor]]) -> DagTensor:
+        tensor = self._like(rank)
         cores: list[Tensor] = list(self.parameters())
         if self.structure.normalized:
             cores = [torch.log_softmax(core, dim=0) for core in cores]

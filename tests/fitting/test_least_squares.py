@@ -1,10 +1,9 @@
 """Ways down a sum of squares."""
 
-import pytest
 import torch
 
 from tensus_tn import Dag, DagTensor
-from tensus_tn.fitting.least_squares import Descent, equalize, others, pseudo_inverse
+from tensus_tn.fitting.least_squares import equalize, others, pseudo_inverse
 from tests.network.networks import operands
 
 
@@ -25,17 +24,3 @@ def test_what_the_data_do_not_determine_is_zero():
 def test_others_of_one_are_the_neutral_element():
     assert others("abc", 1, None) == ["a", "c"]
     assert others("a", 0, "one") == ["one"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"method": "newton"}, "method must be"),
-        ({"max_sweeps": 0}, "max_sweeps must be"),
-        ({"tol": -1.0}, "tol must be"),
-        ({"tol": float("nan")}, "tol must be"),
-    ],
-)
-def test_bad_settings(change, message):
-    with pytest.raises(ValueError, match=message):
-        Descent(**({"method": "als", "tol": 1e-6, "max_sweeps": 5} | change))

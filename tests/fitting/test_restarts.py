@@ -1,12 +1,14 @@
-"""Several starts: the best is kept, and an exact one ends the search."""
+"""Several starts: the best is kept, an exact one ends the search, a callback may too."""
 
 import pytest
 import torch
 
 from tensus_tn import Dag, DagTensor
 from tensus_tn.fitting.dense import DenseFit
-from tensus_tn.fitting.least_squares import Descent
-from tensus_tn.fitting.restarts import Restarts, best_run, fill, random_starts
+from tensus_tn.fitting.restarts import fit_best
+from tensus_tn.fitting.settings import Settings
+from tensus_tn.fitting.values import Scaled
+from tests.fitting.test_settings import GOOD
 from tests.network.networks import operands
 
 
@@ -17,30 +19,43 @@ def network(seed=0):
     )
 
 
-def test_starts_follow_the_seed():
-    first, again, other = (
-        list(random_starts(network(), 27, Restarts(2, seed, None))) for seed in (1, 1, 2)
-    )
-    assert len(first) == 2
-    assert all(map(torch.equal, first[1], again[1]))
-    assert not torch.equal(first[0][0], first[1][0])
-    assert not torch.equal(first[0][0], other[0][0])
+def fit(starts, noise=0.0, **change):
+    """Fit the network of seed 1 with noise, as data of norm 8 and dtype float32."""
+    dense = network(1).to_dense().detach() + noise * torch.randn(3, 3, 3, dtype=torch.float64)
+    data = Scaled(dense, 8.0, torch.float32, 1e-9)
+    tensor = network(2)
+    settings = Settings(**(GOOD | {"max_sweeps": 1, "restarts": len(starts)} | change))
+    report = fit_best(tensor, DenseFit(tensor.structure, dense), starts, data, settings)
+    return tensor, report, 8 * dense
 
 
 def test_an_exact_start_ends_the_search_and_fills_the_network():
-    truth, tensor = network(1), network(2)
-    dense = truth.to_dense().detach()
-    problem = DenseFit(truth.structure, dense)
-    poor = [torch.zeros_like(core) for core in operands(truth)]
-    descent, restarts = Descent("als", 1e-6, 1), Restarts(3, 0, None)
-    run, tried = best_run(problem, [poor, operands(truth), poor], descent, restarts, 1e-9)
-    assert tried == 2
-    assert run.converged
-    fill(tensor, run, 8.0, torch.float32)
-    torch.testing.assert_close(tensor.to_dense(), 8 * dense.float())
-    assert tensor.dtype == torch.float32
+    exact = operands(network(1))
+    poor = [torch.zeros_like(core) for core in exact]
+    tensor, report, dense = fit([poor, exact, poor])
+    assert report.restarts == 2
+    assert report.converged
+    torch.testing.assert_close(tensor.to_dense(), dense.float())
 
 
-def test_bad_number():
-    with pytest.raises(ValueError, match="restarts must be a positive integer"):
-        Restarts(0, 0, None)
+def test_the_best_of_poor_starts_is_kept():
+    good, bad = operands(network(3)), [torch.zeros_like(core) for core in operands(network(1))]
+    errors = [fit(starts)[1].error for starts in ([good], [bad], [bad, good], [good, bad])]
+    assert errors[0] == errors[2] == errors[3] < errors[1]
+
+
+def test_the_callback_sees_every_sweep_and_can_stop():
+    seen, models = [], []
+
+    def callback(tensor, error):
+        seen.append(error)
+        models.append(tensor.to_dense().detach())
+        return len(seen) == 3
+
+    start = [operands(network(3))]
+    _, report, dense = fit(start, noise=1.0, max_sweeps=10, callback=callback)
+    assert seen == list(report.errors[1:])
+    for model, error in zip(models, seen, strict=True):
+        assert float((model - dense).norm()) / 8 == pytest.approx(error)
+    assert len(seen) == 3
+    assert not report.converged

@@ -1,9 +1,10 @@
 """Numbers to fit: scaled without overflow, and refused by name."""
 
+import numpy as np
 import pytest
 import torch
 
-from tensus_tn.fitting.values import check_values, to_norm_one
+from tensus_tn.fitting.values import as_tensor, check_values, to_norm_one
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
@@ -27,7 +28,6 @@ def test_zeros_and_rounding():
     ("values", "error", "message"),
     [
         (torch.ones(2).long(), TypeError, "x must be a floating-point tensor, got a tensor of"),
-        ([1.0], TypeError, "x must be a floating-point tensor, got list"),
         (torch.ones(2, 2).to_sparse(), TypeError, "dense tensor, got torch.sparse_coo"),
         (torch.tensor([1.0, float("nan")]), ValueError, r"finite, got nan at \[1\]"),
     ],
@@ -35,3 +35,14 @@ def test_zeros_and_rounding():
 def test_what_is_refused(values, error, message):
     with pytest.raises(error, match=message):
         check_values("x", values)
+
+
+def test_arrays_are_copied_and_other_things_refused():
+    array = np.arange(6.0)[::-2]
+    tensor = as_tensor("x", array)
+    assert tensor.tolist() == [5, 3, 1]
+    array[0] = 7
+    assert tensor[0] == 5
+    assert as_tensor("x", tensor) is tensor
+    with pytest.raises(TypeError, match="x must be a tensor or an array, got list"):
+        as_tensor("x", [1.0])

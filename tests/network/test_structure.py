@@ -66,3 +66,11 @@ def test_ranks_of_size_one_cost_nothing():
     assert mixed.cores()[3, 7].shape == (2, 2, 2)
     small = DagTensor(Dag.complete(3), choices=2, rank=1)
     torch.testing.assert_close(small.grow(2).to_dense(), small.to_dense())
+
+
+def test_sizes_and_ranks_may_be_sequences():
+    t = DagTensor(Dag.path(3), [4, 5, 6], [2, 3])
+    assert t.shape == (4, 5, 6)
+    assert t.structure.ranks == (2, 3)
+    assert DagTensor.tensor_train((4, 5, 6), [1, 2, 3, 1]).structure.ranks == (2, 3)
+    assert DagTensor(Dag.path(3), [4, 5, 6], (2, 3)).structure == t.structure
