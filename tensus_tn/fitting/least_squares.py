@@ -32,7 +32,14 @@ _PATIENCE = 3
 
 
 class LeastSquares(ABC):
-    """A residual that is linear in each core, for data of norm one."""
+    """A residual that is linear in each core, for data of norm one.
+
+    Attributes:
+        solves_exactly: Whether `solve` minimises the residual and nothing else, so that alternating
+            sweeps end at a minimum.
+    """
+
+    solves_exactly = True
 
     @abstractmethod
     def residual(self, cores: Cores) -> Tensor:
@@ -117,7 +124,8 @@ def _alternate(problem: LeastSquares, cores: Cores, error: float) -> Steps:
             cores[edge] = problem.solve(cores, edge)
         error = problem.error(cores)
         gain = before - error
-        crawls = _SHRINKS * last_gain < gain < _WORTHWHILE * before
+        converges = problem.solves_exactly and gain <= _SHRINKS * last_gain
+        crawls = gain < _WORTHWHILE * before and not converges
         yield cores, error
     yield from _join(problem, cores, error)
 

@@ -122,6 +122,8 @@ class ObservedFit(LeastSquares):
     that `e` does not have. So each choice of an edge has a least-squares problem of its own.
     """
 
+    solves_exactly = False  # there is the pull
+
     def __init__(self, rows: Tensor, structure: Structure, data: Tensor) -> None:
         self.rows, self.data = rows, data
         self.model = query_plans.entries(structure, len(rows), "auto", _BLOCK)

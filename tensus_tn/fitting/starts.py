@@ -32,7 +32,7 @@ def make_starts(
         settings: With the number of starts and their seed.
     """
     if init is None:
-        init = "svd" if dense is not None and is_tensor_train(tensor.structure) else "random"
+        init = "svd" if dense is not None and tensor.structure.is_path else "random"
     random = _random_starts(tensor, data.values.numel(), settings.seed)
     if isinstance(init, DagTensor):
         return islice(_then(_cores_of(init, tensor, data.norm), random), settings.restarts)
@@ -42,7 +42,7 @@ def make_starts(
         return islice(random, settings.restarts)
     if dense is None:
         raise ValueError("init='svd' needs a dense tensor; start from 'random' or from a DagTensor")
-    find = tt_svd if is_tensor_train(tensor.structure) else mode_svd
+    find = tt_svd if tensor.structure.is_path else mode_svd
     return islice(_then(find(tensor.structure, dense), random), settings.restarts)
 
 
@@ -74,17 +74,9 @@ def _operands(tensor: DagTensor) -> Cores:
     return [core.detach().reshape(shape) for core, shape in cores]
 
 
-def is_tensor_train(structure: Structure) -> bool:
-    """Whether the graph is a path, each inner node with a rank index of its own."""
-    dag = structure.dag
-    # Every node but the source has an edge in: if that is all there are, none has two, in or out.
-    return len(dag.edges) == len(dag.nodes) - 1 and len(structure.ranks) == len(dag.inner)
-
-
 def tt_svd(structure: Structure, dense: Tensor) -> Cores:
     """The cores of a tensor train by successive SVDs, zero where a rank is not needed."""
-    dag, cores = structure.dag, [dense] * dense.ndim
-    order = sorted(range(dense.ndim), key=lambda e: dag.nodes.index(dag.edges[e][0]))
+    order, cores = structure.path_order, [dense] * dense.ndim
     rest, rank = dense.permute(order).reshape(1, -1), 1
     for e in order[:-1]:
         matrix = rest.reshape(rank * dense.shape[e], -1)
