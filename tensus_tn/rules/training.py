@@ -1,0 +1,277 @@
+"""Training: queries in batches, the epoch that ranks validation triples best, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tensus_tn._arguments import check_size
+from tensus_tn.rules.knowledge_graph import KnowledgeGraph
+from tensus_tn.rules.walks import KnownAnswers, Queries, both_ways, make_queries
+
+if TYPE_CHECKING:
+    from tensus_tn.rules.model import RuleModel
+
+_STEPS = 1500  # of the optimizer, about, where `epochs` is not given
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a `RuleModel` is trained.
+
+    Attributes:
+        epochs: Passes over the training queries. When None, as many as make some 1,500 steps, 2 to 40.
+        batch: Queries of a step.
+        lr: Adam's learning rate at the start; it falls to a twentieth along a cosine.
+        decay: Weight decay (of AdamW).
+        patience: Stop after so many epochs without a better validation MRR; 0 never stops early.
+        max_queries: Queries of an epoch, drawn anew each time; all when None.
+        max_valid: Validation triples that are ranked after an epoch, the first of a fixed shuffle.
+        seed: Of the order of the queries.
+        checkpoint: A file that is written after every epoch.
+        resume: Go on from `checkpoint`, if it is there; the result is that of an uninterrupted run.
+        progress: Show a progress bar.
+    """
+
+    epochs: int | None = None
+    batch: int = 500
+    lr: float = 0.1
+    decay: float = 0.0
+    patience: int = 5
+    max_queries: int | None = None
+    max_valid: int = 5000
+    seed: int = 0
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: bool = False
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "max_queries", "max_valid"):
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name))
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr must be a positive number, got {self.lr}")
+        if self.decay < 0 or self.patience < 0:
+            raise ValueError("decay and patience must not be negative")
+        if self.resume and self.checkpoint is None:
+            raise ValueError("resume needs a checkpoint to go on from")
+
+
+@dataclass
+class FitReport:
+    """What happened in training.
+
+    Attributes:
+        history: One record for each epoch: epoch, loss, and, with validation triples, their MRR.
+        best_epoch: The epoch whose cores were kept; the last one without validation triples.
+        seconds: Training and validation.
+    """
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def best_mrr(self) -> float:
+        """The validation MRR of the epoch that was kept; NaN without validation triples."""
+        return self.history[self.best_epoch - 1].get("valid_mrr", math.nan)
+
+    def __repr__(self) -> str:
+        return (
+            f"FitReport(best epoch {self.best_epoch} of {len(self.history)}, validation MRR "
+            f"{self.best_mrr:.4f}, {self.seconds:.1f} s)"
+        )
+
+
+def fit(
+    model: RuleModel, train: Tensor | None = None, valid: Tensor | None = None, **settings: Any
+) -> FitReport:
+    """Train a model; see `RuleModel.fit`."""
+    s = Settings(**settings)
+    graph = model.graph
+    training = TrainingQueries(graph, train)
+    valid = graph.valid if valid is None else valid
+    shuffled = torch.randperm(len(valid), generator=torch.Generator().manual_seed(0))
+    valid = valid[shuffled[: s.max_valid]]
+    per_epoch = min(len(training), s.max_queries or len(training))
+    batches = max(1, round(per_epoch / s.batch))
+    epochs = s.epochs or min(max(round(_STEPS / batches), 2), 40)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=s.lr, weight_decay=s.decay)
+    run = _Run(model, optimizer, FitReport(), {}, 0)
+    if s.resume and Path(s.checkpoint or "").exists():
+        run.restore(torch.load(s.checkpoint, weights_only=True))  # type: ignore[arg-type]
+    bar = _progress_bar(epochs * batches, len(run.report.history) * batches, s.progress)
+    while len(run.report.history) < epochs and not run.should_stop(s.patience):
+        start = time.perf_counter()
+        epoch = len(run.report.history)
+        total = 0.0
+        for step, queries in enumerate(training.batches(s, batches, epoch, model.width)):
+            for group in optimizer.param_groups:
+                group["lr"] = s.lr * _cosine((epoch * batches + step) / (epochs * batches))
+            optimizer.zero_grad()
+            loss = model.loss(queries)
+            loss.backward()
+            optimizer.step()
+            total += float(loss.detach())
+            bar.update()
+        record = {"epoch": epoch + 1, "loss": total / batches}
+        if not math.isfinite(total):
+            raise FloatingPointError(f"the loss is {total} in epoch {epoch + 1}: try a smaller lr")
+        if len(valid):
+            record["valid_mrr"] = model.rank(valid).mrr
+        run.add(record, time.perf_counter() - start)
+        bar.set_postfix({k: f"{v:.4f}" for k, v in record.items() if k != "epoch"})
+        if s.checkpoint is not None:
+            _write(s.checkpoint, lambda file: torch.save(run.state(), file))
+    bar.close()
+    model.load_state_dict(run.best)
+    return run.report
+
+
+class TrainingQueries:
+    """Every triple as two queries, and the known answers that do not compete."""
+
+    def __init__(self, graph: KnowledgeGraph, train: Tensor | None = None) -> None:
+        facts = torch.arange(len(graph.train))
+        if train is not None:
+            facts = _find(graph, train)
+        self.asked = both_ways(graph.train[facts], graph.num_relations)
+        self.own = facts.repeat(2)
+        self.known = KnownAnswers(graph.train, graph.num_relations, graph.num_entities)
+
+    def __len__(self) -> int:
+        return len(self.asked)
+
+    def batches(self, s: Settings, count: int, epoch: int, width: int) -> Iterator[Queries]:
+        """The queries of an epoch; `width` of one relation stay together, where there are so many."""
+        generator = torch.Generator().manual_seed(1_000_003 * s.seed + epoch)
+        order = torch.randperm(len(self), generator=generator)[: s.max_queries]
+        order = order[self.asked[order, 0].argsort(stable=True)]
+        relation = self.asked[order, 0]
+        first = torch.searchsorted(relation, relation)
+        block = (torch.arange(len(order)) - first) // width + relation * len(order)
+        _, block = block.unique_consecutive(return_inverse=True)
+        batch = torch.randperm(int(block[-1]) + 1, generator=generator)[block] % count
+        for number in range(count):
+            chosen = order[batch == number]
+            if len(chosen):
+                yield make_queries(self.asked[chosen], self.known, self.own[chosen])
+
+
+@dataclass
+class _Run:
+    """Where training is: all that a checkpoint holds."""
+
+    model: RuleModel
+    optimizer: torch.optim.Optimizer
+    report: FitReport
+    best: dict[str, Tensor]
+    since_best: int
+
+    def add(self, record: dict[str, float], seconds: float) -> None:
+        self.report.history.append(record)
+        self.report.seconds += seconds
+        self.since_best += 1
+        best = max((r.get("valid_mrr", -math.inf) for r in self.report.history[:-1]), default=-1.0)
+        if record.get("valid_mrr", math.inf) > best:
+            self.report.best_epoch, self.since_best = len(self.report.history), 0
+            self.best = {name: x.clone() for name, x in self.model.state_dict().items()}
+
+    def should_stop(self, patience: int) -> bool:
+        return 0 < patience <= self.since_best
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "report": asdict(self.report),
+            "best": self.best,
+            "since_best": self.since_best,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.report = FitReport(**state["report"])
+        self.best, self.since_best = state["best"], state["since_best"]
+
+
+def write_model(model: RuleModel, path: str | os.PathLike[str]) -> None:
+    """Write the cores and what is needed to make the model anew."""
+    inner = dict(zip(map(str, model.dag.nodes), model._ranks(), strict=True))
+    state = {
+        "edges": [[str(node) for node in edge] for edge in model.dag.edges],
+        "ranks": {str(v): inner[str(v)] for v in model.dag.inner},
+        "ties": "global" if len(model.structure.ranks) < len(model.dag.inner) else "node",
+        "weights": model.weight_kind,
+        "scaling": model.scaling,
+        "relations": list(model.graph.relations),
+        "cores": model.state_dict(),
+    }
+    _write(path, lambda file: torch.save(state, file))
+
+
+def read_model(path: str | os.PathLike[str], graph: KnowledgeGraph) -> RuleModel:
+    """A model from a file of `write_model`."""
+    from tensus_tn.dag import Dag
+    from tensus_tn.rules.model import RuleModel
+
+    state = torch.load(path, weights_only=True)
+    if tuple(state["relations"]) != graph.relations:
+        raise ValueError(f"{path} was made for other relations: {state['relations'][:5]}...")
+    model = RuleModel(
+        graph,
+        rank=state["ranks"] or 1,
+        dag=Dag((tail, head) for tail, head in state["edges"]),
+        ties=state["ties"],
+        weights=state["weights"],
+        scaling=state["scaling"],
+        popularity="popularity" in state["cores"],
+        dtype=state["cores"]["core_0"].dtype,
+    )
+    model.load_state_dict(state["cores"])
+    return model
+
+
+def _find(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
+    """Where triples stand among the training triples of a graph."""
+    triples = graph._check("train", triples)
+    place = {tuple(row): k for k, row in enumerate(graph.train.tolist())}
+    missing = [row for row in triples.tolist() if tuple(row) not in place]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} triples are not training triples of the graph: {missing[0]}, ..."
+        )
+    return torch.tensor([place[tuple(row)] for row in triples.tolist()], dtype=torch.long)
+
+
+def _cosine(done: float) -> float:
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _progress_bar(total: int, initial: int, wanted: bool) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(total=total, initial=initial, desc="rules", unit="step", disable=not wanted)
+
+
+def _write(path: str | os.PathLike[str], save: Callable[[Any], None]) -> None:
+    """Write a file as a whole or not at all."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
+        try:
+            save(file)
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+    os.replace(file.name, target)
