@@ -31,16 +31,21 @@ def kernel_jobs(isas):
     ]
 
 
-def build(target, jobs, link_flags):
-    """Compiles every job (name, source, flags) next to the target, in parallel, and links them."""
+def compile_job(job, folder):
+    """Compiles a job (name, source, flags) to an object in the folder."""
+    name, source, flags = job
     common = ["-std=c++20", "-O1", "-Wno-psabi", "-ffp-contract=fast"]
+    made = folder / f"{name}.o"
+    subprocess.run([*COMPILER, *common, *flags, "-c", source, "-o", made], check=True)
+    return made
 
-    def compile_one(job):
-        name, source, flags = job
-        made = target.parent / f"{name}.o"
-        subprocess.run([*COMPILER, *common, *flags, "-c", source, "-o", made], check=True)
-        return made
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, jobs))
+def link(target, objects, link_flags):
     subprocess.run([*COMPILER, *objects, "-o", target, *link_flags], check=True)
+
+
+def build(target, jobs, link_flags):
+    """Compiles every job next to the target, in parallel, and links them."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda job: compile_job(job, target.parent), jobs))
+    link(target, objects, link_flags)

@@ -1,0 +1,135 @@
+"""How a mutant is tried: it is imported or compiled, and a child process runs the tests of it."""
+
+import importlib.machinery
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from subprocess import CalledProcessError
+
+import hypothesis
+import opt_einsum  # noqa: F401  imported once, before the children
+import pytest
+import torch
+
+from tests.csrc import building
+from tests.mutate.mutants import Mutant, cpp_mutants, python_mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 300  # of processor time: a mistake that makes a loop endless is caught too
+SHARED = ["-fPIC", "-fvisibility=hidden"]
+Job = tuple[str, Path, list[str]]  # see `building.compile_job`
+
+hypothesis.settings.register_profile("mutants", database=None, deadline=None)
+
+
+class Queries:
+    """Mistakes in what answers the queries of a tensor network."""
+
+    modules = (
+        "queries", "query_plans", "conditional", "structure", "index", "tables", "execute",
+        "semiring", "sampling", "top_k", "tensor", "interchange", "resize",
+    )  # fmt: skip
+
+    def mutants(self) -> Iterator[Mutant]:
+        for name in self.modules:
+            yield from python_mutants(ROOT / f"tensus_tn/network/{name}.py")
+
+    def outcome(self, mutant: Mutant | None) -> str:
+        folder = ROOT / "tests/network"
+        tests = sorted(set(folder.glob("test_*.py")) - {folder / "test_compile.py"})
+        if mutant is None:
+            return run_tests(tests, marks="not slow")
+        nearest = [folder / f"test_{mutant.path.stem}.py", folder / "test_queries.py"]
+        outcomes = (
+            run_tests(some, lambda: import_mutant(mutant), "not slow") for some in (nearest, tests)
+        )
+        return "caught" if "caught" in outcomes else "survived"
+
+
+class Kernels:
+    """Mistakes in the kernels for CPUs, compiled for one instruction set."""
+
+    isa = "plain"  # the one that is always there; all of them have one source
+    headers = (
+        "vector", "work", "inner_loops", "weights", "gather_mix", "mix_gather", "edge_gradient",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+        building.CSRC = shutil.copytree(building.CSRC, self.folder / "csrc")
+        building.INSTRUCTION_SETS = {self.isa: building.INSTRUCTION_SETS[self.isa]}
+
+    def mutants(self) -> Iterator[Mutant]:
+        for name in self.headers:
+            yield from cpp_mutants(ROOT / f"csrc/cpu/{name}.h")
+
+    def outcome(self, mutant: Mutant | None) -> str:
+        """`survived`, `caught` or `does not compile`."""
+        if mutant is None:
+            return self.tested()
+        file = building.CSRC / "cpu" / mutant.path.name
+        file.write_text(mutant.source)
+        try:
+            self.object(self.kernels(), anew=True)
+            return self.tested()
+        except CalledProcessError:
+            return "does not compile"
+        finally:
+            shutil.copy(mutant.path, file)
+
+    def kernels(self) -> Job:
+        return building.kernel_jobs(
+            {isa: [*SHARED, *flags] for isa, flags in building.INSTRUCTION_SETS.items()}
+        )[-1]
+
+    def object(self, job: Job, *, anew: bool = False) -> Path:
+        made = self.folder / f"{job[0]}.o"
+        return building.compile_job(job, self.folder) if anew or not made.exists() else made
+
+    def tested(self) -> str:
+        def build(target: Path, jobs: Sequence[Job], flags: Sequence[str]) -> None:
+            building.link(target, [self.object(job) for job in jobs], flags)
+
+        return run_tests(
+            [ROOT / "tests/csrc/test_kernels.py"], lambda: setattr(building, "build", build)
+        )
+
+
+def import_mutant(mutant: Mutant) -> None:
+    """From now on, the import of its module gives the mutant."""
+    get_data = importlib.machinery.SourceFileLoader.get_data
+
+    def mutated(loader: importlib.machinery.SourceFileLoader, path: str) -> bytes:
+        if Path(path).stem.partition(".")[0] == mutant.path.stem and path.endswith(".pyc"):
+            raise OSError("the compiled file is of the module without the mistake")
+        return mutant.source.encode() if Path(path) == mutant.path else get_data(loader, path)
+
+    importlib.machinery.SourceFileLoader.get_data = mutated  # type: ignore[method-assign]
+    importlib.machinery.SourceFileLoader.set_data = lambda *args, **kwargs: None  # type: ignore
+
+
+def run_tests(
+    tests: Sequence[Path], prepare: Callable[[], object] = lambda: None, marks: str = ""
+) -> str:
+    """Run test files in a child process, up to the first that fails."""
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        torch.set_num_threads(1)
+        prepare()
+        options = ["-x", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
+        code = pytest.main(
+            [*options, "--hypothesis-profile=mutants", "-m", marks, *map(str, tests)]
+        )
+        os._exit(int(code))
+    _, status = os.waitpid(child, 0)
+    return "survived" if status == 0 else "caught"
+
+
+TRIALS = {"queries": Queries, "kernels": Kernels}
