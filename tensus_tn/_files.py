@@ -1,14 +1,24 @@
-"""Files that are written whole or not at all, and the folders they go into."""
+"""Files: written whole or not at all, and read without trust."""
 
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import math
 import os
-from collections.abc import Callable, Sequence
+import struct
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: The end of the name of a file that is being written.
 PARTIAL = ".partial"
@@ -55,3 +65,100 @@ def make_folder(path: Path) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         file = next(place for place in (path, *path.parents) if os.path.lexists(place))
         raise NotADirectoryError(f"can't make the folder {path}: {file} is a file") from error
+
+
+@contextmanager
+def lock_folder(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock of a folder; the system gives it back when a process ends, however it ends.
+
+    Args:
+        folder: It must exist. Where its file system has no locks, there is none to wait for.
+        wait: Wait for a process that holds the lock, rather than raise a BlockingIOError.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(f"another process is at work in {folder}") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+                raise
+        yield
+    finally:
+        os.close(handle)
+
+
+def size_limit(path: str | os.PathLike[str], max_bytes: int | None) -> int:
+    """How many bytes the content of a file may take in memory.
+
+    That is `max_bytes`; or, where it is None, 16 times the size of the file, but at least 256 MiB. A
+    file that takes more was made to fill the memory, or is unusual enough for its reader to say so.
+    """
+    return max(1 << 28, 16 * os.path.getsize(path)) if max_bytes is None else max_bytes
+
+
+def require_size(what: str, size: int, limit: int) -> None:
+    """Refuse what would take more than so many bytes."""
+    if size > limit:
+        raise ValueError(
+            f"{what} would take {size:,} bytes, above the limit of {limit:,}: if it is meant to, raise "
+            "max_bytes"
+        )
+
+
+@contextmanager
+def open_arrays(
+    path: str | os.PathLike[str], what: str, max_bytes: int | None = None
+) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """The arrays of an `.npz` file; whatever is wrong with it is a ValueError that says so.
+
+    Sizes are checked before anything is read, and nothing in the file is executed.
+
+    Args:
+        path: The file.
+        what: What it should be, for messages: it "is not" that.
+        max_bytes: The most memory that the arrays may take, as for `size_limit`.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as content:  # says so if there is none, or if it is a folder
+        if not zipfile.is_zipfile(content):
+            raise ValueError(f"{name} is not {what}: it is no zip archive")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if info.filename.endswith(".npy"):
+                    _check_header(archive, info)
+            total = sum(info.file_size for info in archive.infolist())
+            require_size(name, total, size_limit(path, max_bytes))
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    except _DAMAGED as error:
+        reason = error.args[0] if isinstance(error, KeyError) and error.args else error
+        raise ValueError(f"{name} is not {what}: {reason}") from error
+
+
+#: What zipfile, zlib and numpy raise for damaged, encrypted or exotic archives, and missing arrays.
+_DAMAGED = (
+    KeyError, IndexError, TypeError, AttributeError, EOFError, NotImplementedError, RuntimeError,
+    struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
+    """Refuse an array that is larger by its own words than in the archive: numpy would believe it."""
+    header = {(1, 0): np.lib.format.read_array_header_1_0}
+    with archive.open(info) as member:
+        try:
+            version = np.lib.format.read_magic(member)
+            read = header.get(version, np.lib.format.read_array_header_2_0)
+            shape, _, dtype = read(member)
+        except ValueError as error:
+            raise zipfile.BadZipFile(f"{info.filename} is no array: {error}") from error
+    if math.prod(shape) * dtype.itemsize > info.file_size:
+        raise zipfile.BadZipFile(f"{info.filename} is shorter than its shape {shape}")

@@ -32,11 +32,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser(argv).parse_args(argv)
         arguments.command(arguments)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         print(f"tensus-tn: error: {error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        if "alloc" not in str(error) and "out of memory" not in str(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        print(f"tensus-tn: error: not enough memory: {reason}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("tensus-tn: interrupted; --resume goes on from the checkpoint", file=sys.stderr)
+        print(
+            "tensus-tn: interrupted; --resume goes on from the checkpoint, if there is one",
+            file=sys.stderr,
+        )
         return 130
     return 0
 

@@ -36,9 +36,10 @@ def main(out: str = "runs/demo", epochs: int = 150, seeds: int = 3) -> dict[str,
     for first, second in PLANTED_PATHS:
         print(f"    s -{first}-> m -{second}-> t")
     print("    the mixed paths are noise; rank 1 can't leave them out, and its bound is 75 %\n")
-    config = Config().with_values({**preset("planted"), "epochs": epochs, "out": out})
+    settings = {**preset("planted"), "epochs": epochs, "out": out, "overwrite": True}
+    config = Config().with_values(settings)
     methods = {
-        name: lambda settings, task, rank=rank: run(settings.with_values({"rank": rank}), task)
+        name: lambda config, task, rank=rank: run(config.with_values({"rank": rank}), task)
         for name, rank in RANKS.items()
     }
     results = compare(config, task, range(seeds), methods)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_a_folder_of_the_heterogeneous_graph_benchmark(folder, capsys, several):
     assert [line.split("\t")[:3] for line in lines] == [[str(i), "", "0"] for i in range(10, 20)]
     tested = folder / "ACM/label.dat.test"
     tested.write_text("".join(f"{i}\t\t0\n" for i in range(10, 20)))
-    assert main([*command, "--split-seed", "1"]) == 0
+    assert main([*command, "--split-seed", "1", "--overwrite"]) == 0
     assert "test   not scored: the labels of the test nodes are unknown" in capsys.readouterr().out
     assert json.loads((folder / "runs/train-ACM/result.json").read_text())["test"] == {}
     assert main(["evaluate", "runs/train-ACM"]) == 2
@@ -156,6 +157,8 @@ def test_flags_override_the_file_and_the_file_the_presets(folder):
         (["train", "--config", "number.toml"], "data must be of type str, got 3"),
         (["train", "--out", "bad.toml/runs"], "bad.toml/runs"),
         (["evaluate", "missing"], "there is no checkpoint missing"),
+        (["train", "--hidden", "1000000000"], "bytes of memory that this machine has"),
+        (["train", "--resume", "--overwrite"], "either resumed or overwritten"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(folder, capsys, arguments, message):
@@ -263,6 +266,27 @@ def test_the_device_is_honoured(folder, capsys):
             main([*command, "--device", "meta"])
     if torch.cuda.is_available():
         assert main(["evaluate", "runs/train-planted", "--device", "cuda"]) == 0
+
+
+def test_a_run_is_not_overwritten_by_the_next(folder, capsys):
+    assert main(["train", *FEW]) == 0
+    assert main(["train", *FEW]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert main(["train", *FEW, "--overwrite"]) == 0
+
+
+def test_an_interrupt_while_torch_is_loaded_is_one_line(folder):
+    """Commands load torch themselves, so that Ctrl-C in these seconds ends them as at any time."""
+    (folder / "torch.py").write_text("raise KeyboardInterrupt")  # as if it came just then
+    root = str(Path(__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), root])}
+    for command in ("train", "search", "compare", "bench"):
+        process = subprocess.run(
+            [sys.executable, "-m", "tensus_tn", command],
+            env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert process.returncode == 130, process.stderr
+        assert len(process.stderr.splitlines()) == 1
 
 
 def test_version(capsys):

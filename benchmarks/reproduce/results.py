@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tensus_tn._files import make_folder, write_atomically
+from tensus_tn._files import lock_folder, make_folder, write_atomically
 
 Result = dict[str, Any]
 Key = tuple[str, str, int]
@@ -26,19 +22,8 @@ def read(path: Path) -> dict[Key, Result]:
 def add(path: Path, result: Result) -> None:
     """Add a line. Two processes may do so at once; a kill leaves the old file or the new one."""
     key = (result["data"], result["method"], result["seed"])
-    with _locked(path.parent):
+    make_folder(path.parent)
+    with lock_folder(path.parent, wait=True):  # the file itself is replaced
         results = {**read(path), key: result}
         lines = [json.dumps(results[key], separators=(",", ":")) + "\n" for key in sorted(results)]
         write_atomically(path, lambda file: file.write("".join(lines).encode()))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; a file in it would not do, for it is replaced by every `add`."""
-    make_folder(folder)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)  # which gives the lock back

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from tensus_tn._files import open_arrays
 from tensus_tn.data import catalogue
 from tensus_tn.data.arrays import (
     NodeTypes,
@@ -27,7 +29,11 @@ from tensus_tn.propagation.node_ids import require_ids, type_slices
 
 
 def load_gtn(
-    folder: str | os.PathLike[str], *, name: str = "", node_types: NodeTypes = "true"
+    folder: str | os.PathLike[str],
+    *,
+    name: str = "",
+    node_types: NodeTypes = "true",
+    max_bytes: int | None = None,
 ) -> Dataset:
     """Node classification from `edges.pkl`, `node_features.pkl` and `labels.pkl` of GTN or DiffMG.
 
@@ -40,6 +46,8 @@ def load_gtn(
         name: Of the data set; that of the folder if empty.
         node_types: `"true"`, or `"diffmg"` for the blocks of nodes that DiffMG took for types
             (`node_types.npy`); they differ on DBLP only, where DiffMG's are wrong.
+        max_bytes: The most memory that a pickle's content may take; 16 times the size of the file,
+            but at least 256 MiB, if None.
 
     Example:
         >>> import pickle, tempfile
@@ -55,7 +63,8 @@ def load_gtn(
     check_variant(node_types)
     path, types = Path(folder), Path(folder) / "node_types.npy"
     name = (name or path.resolve().name).lower()
-    edges = load_arrays(catalogue.find(path / "edges.pkl"))
+    read = partial(load_arrays, max_bytes=max_bytes)
+    edges = read(catalogue.find(path / "edges.pkl"))
     _check_matrices(path / "edges.pkl", edges if isinstance(edges, list) else [])
     num_nodes = edges[0].shape[0]
     known = catalogue.KNOWN.get(name)
@@ -68,17 +77,25 @@ def load_gtn(
     counts = true_counts
     if node_types == "diffmg" and known is not None:
         counts = _read_counts(types, list(known.node_counts))
-    features = split_features(load_arrays(catalogue.find(path / "node_features.pkl")), counts)
-    target = _labels(catalogue.find(path / "labels.pkl"), true_counts, num_nodes)
+    features = split_features(read(catalogue.find(path / "node_features.pkl")), counts)
+    labels = catalogue.find(path / "labels.pkl")
+    target = _labels(labels, read(labels), true_counts, num_nodes)
     mistyped = counts != true_counts
     return Dataset(name, counts, relations, target, features, mistyped=mistyped)
 
 
-def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
+def load_diffmg(
+    folder: str | os.PathLike[str], *, name: str = "", max_bytes: int | None = None
+) -> Dataset:
     """Recommendation from DiffMG's `adjs_offset.pkl`, `node_types.npy` and its `.npz` of pairs.
 
     `adjs_offset.pkl` holds the relation between users as `"0"` (where there is one), and others,
     in one direction, as `"1"`, `"2"`, ...; we name those of Amazon, Yelp and Douban.
+
+    Args:
+        folder: Of the files.
+        name: Of the data set; that of the folder if empty.
+        max_bytes: As for `load_gtn`.
 
     Example:
         >>> load_diffmg("preprocessed/Yelp")  # where there is none
@@ -88,7 +105,7 @@ def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
     path = Path(folder)
     name = (name or path.resolve().name).lower().removesuffix("_movie")
     known = catalogue.KNOWN.get(name)
-    matrices = load_arrays(catalogue.find(path / "adjs_offset.pkl"))
+    matrices = load_arrays(catalogue.find(path / "adjs_offset.pkl"), max_bytes=max_bytes)
     matrices = matrices if isinstance(matrices, dict) and all(map(_is_number, matrices)) else {}
     _check_matrices(path / "adjs_offset.pkl", list(matrices.values()))
     num_nodes = next(iter(matrices.values())).shape[0]
@@ -108,7 +125,9 @@ def load_diffmg(folder: str | os.PathLike[str], *, name: str = "") -> Dataset:
             both[reverse_name(relation)] = matrices[key].T
     pairs = []
     for file in ("pos_pairs_offset.npz", "neg_pairs_offset.npz"):
-        with np.load(catalogue.find(path / file), allow_pickle=False) as arrays:
+        with open_arrays(
+            catalogue.find(path / file), "DiffMG's file of pairs", max_bytes
+        ) as arrays:
             if not set(SPLITS) <= set(arrays):
                 raise ValueError(f"{path / file}: expected {SPLITS}, got {list(arrays)}")
             ids = {s: whole_numbers(f"{path / file}: {s}", arrays[s]) for s in SPLITS}
@@ -151,9 +170,8 @@ def _relations(matrices: Mapping[str, Any], counts: Mapping[str, int]) -> dict[s
     return relations
 
 
-def _labels(file: Path, counts: Mapping[str, int], num_nodes: int) -> NodeLabels:
+def _labels(file: Path, splits: Any, counts: Mapping[str, int], num_nodes: int) -> NodeLabels:
     """From three arrays (n, 2) of a node and its class."""
-    splits = load_arrays(file)
     splits = splits if isinstance(splits, (list, tuple, np.ndarray)) else []
     if len(splits) != len(SPLITS):
         raise ValueError(f"{file}: expected a list of {SPLITS}, got {len(splits)} arrays")
@@ -175,7 +193,10 @@ def _labels(file: Path, counts: Mapping[str, int], num_nodes: int) -> NodeLabels
 
 def _read_counts(file: Path, names: Sequence[str] | None) -> dict[str, int]:
     """The sizes of the node types from DiffMG's `node_types.npy`."""
-    node_type = np.load(catalogue.find(file), allow_pickle=False)
+    try:
+        node_type = np.load(catalogue.find(file), allow_pickle=False)
+    except (ValueError, EOFError, MemoryError) as error:
+        raise ValueError(f"{file} is not an array of node types: {error}") from error
     return block_counts(node_type, names or [f"type{i}" for i in range(int(node_type.max()) + 1)])
 
 

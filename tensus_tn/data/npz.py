@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from tensus_tn._files import open_arrays
 from tensus_tn.data import catalogue
 from tensus_tn.data.arrays import (
     Ids,
@@ -25,7 +25,11 @@ from tensus_tn.data.recommendation import Bipartite, Pairs, make_dataset, split_
 
 
 def load_npz(
-    path: str | os.PathLike[str], *, node_types: NodeTypes = "true", verify: bool = True
+    path: str | os.PathLike[str],
+    *,
+    node_types: NodeTypes = "true",
+    verify: bool = True,
+    max_bytes: int | None = None,
 ) -> Dataset:
     """A data set of the paper from one of our `.npz` files.
 
@@ -34,6 +38,8 @@ def load_npz(
         node_types: `"true"`, or `"diffmg"`: the blocks of nodes that DiffMG took for types. They
             differ on DBLP only, where DiffMG's are wrong: the first holds all authors and most papers.
         verify: Compare the checksums of the files that we know.
+        max_bytes: The most memory that the arrays may take, checked before they are read; 16 times
+            the size of the file, but at least 256 MiB, if None.
 
     Example:
         >>> load_npz("gtn_acm.npz")  # where there is none
@@ -45,15 +51,10 @@ def load_npz(
     if verify:
         catalogue.verify(file)
     name = file.stem.removesuffix("_partial").rpartition("_")[2]
-    if not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} is not a data set in our format: it is no zip archive")
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            if "labels" in arrays:
-                return _classification(name, arrays, node_types)
-            return _recommendation(name, arrays)
-    except (KeyError, IndexError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file} is not a data set in our format: {error}") from error
+    with open_arrays(file, "a data set in our format", max_bytes) as arrays:
+        if "labels" in arrays:
+            return _classification(name, arrays, node_types)
+        return _recommendation(name, arrays)
 
 
 def _classification(name: str, arrays: Mapping[str, Any], node_types: NodeTypes) -> Dataset:

@@ -2,6 +2,7 @@
 
 from tensus_tn.nn.conv import MetaGraphConv
 from tensus_tn.nn.drawn import Draw
+from tensus_tn.nn.graph_cache import set_graph_cache_size
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
 from tensus_tn.nn.net import DIFFMG, MetaGraphNet
 from tensus_tn.nn.search import MetaGraphSearch
@@ -16,4 +17,5 @@ __all__ = [
     "MetaGraphSearch",
     "MetaPath",
     "TwoTowers",
+    "set_graph_cache_size",
 ]

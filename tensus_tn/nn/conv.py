@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -22,12 +22,20 @@ from tensus_tn.nn.drawn import Draw, check_sampling
 from tensus_tn.nn.explore import NodeNames, meta_graph_view
 from tensus_tn.nn.fixed import FixedMetaGraphs
 from tensus_tn.nn.meta_graph import MetaGraph, MetaPath
-from tensus_tn.nn.projection import Features, Projections, check_features, check_node_types
-from tensus_tn.nn.schema import Metadata, Schema
+from tensus_tn.nn.projection import (
+    Features,
+    Projections,
+    check_channels,
+    check_features,
+    check_node_types,
+    known_features,
+)
+from tensus_tn.nn.schema import EdgeType, Metadata, Schema
 from tensus_tn.nn.search import MetaGraphSearch
 from tensus_tn.propagation.assembly import Normalize
 from tensus_tn.propagation.relation_graph import RelationGraph
 
+EdgeWeights = Mapping[EdgeType, Tensor] | None
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[Tensor], Tensor]
 
@@ -49,8 +57,9 @@ class MetaGraphConv(nn.Module):
     ``conv.derive()`` is the same layer over the best meta-graph, or the best few, alone.
 
     Args:
-        in_channels: The size of the input features; with a mapping from every node type to its
-            size, each type has an affine map of its own, otherwise they share one.
+        in_channels: The size of the input features, -1 to take it from the first ones; with a
+            mapping from every node type to its size, each type has an affine map of its own,
+            otherwise they share one.
         out_channels: The size of the output features.
         metadata: PyG's ``(node_types, edge_types)``; or the names of a graph's relations, with
             ``{name: (source type, destination type)}`` where the types are known.
@@ -124,8 +133,9 @@ class MetaGraphConv(nn.Module):
             check_node_types(in_channels, kinds)
             sizes = {kind: in_channels[kind] for kind in kinds}
             self.lin = Projections(sizes, out_channels, bias)
+        elif affine and check_channels("in_channels", in_channels) == -1:
+            self.lin = nn.LazyLinear(out_channels, bias=bias)
         elif affine:
-            check_size("in_channels", in_channels)
             self.lin = nn.Linear(in_channels, out_channels, bias=bias)
         elif in_channels != out_channels:
             raise ValueError(
@@ -314,13 +324,17 @@ class MetaGraphConv(nn.Module):
         return conv.to(device=first.device, dtype=first.dtype).train(self.training)
 
     def relation_graph(
-        self, edges: Any, num_nodes: Mapping[str, int] | None = None
+        self,
+        edges: Any,
+        num_nodes: Mapping[str, int] | None = None,
+        edge_weight_dict: EdgeWeights = None,
     ) -> RelationGraph:
-        """What ``forward`` makes of a PyG or DGL graph on every call: convert once, and pass this.
+        """What ``forward`` makes of a PyG or DGL graph: see :func:`set_graph_cache_size`.
 
         Args:
             edges: A `HeteroData`, a DGL graph, or an `edge_index_dict` with `num_nodes`.
             num_nodes: The number of nodes of every type.
+            edge_weight_dict: The weights of the edges, as in ``forward``.
 
         Example:
             >>> edges = {("a", "to", "b"): torch.tensor([[0, 1], [0, 0]])}
@@ -330,15 +344,16 @@ class MetaGraphConv(nn.Module):
         """
         first = next(self.parameters())
         dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
-        graph = to_relation_graph(
+        return to_relation_graph(
             edges,
             num_nodes,
             self.schema,
+            weights=edge_weight_dict,
             normalize=self.normalize,
             self_loops=self.self_loops,
             dtype=dtype,
+            device=first.device,
         )
-        return graph.to(first.device)
 
     @overload
     def forward(
@@ -351,12 +366,18 @@ class MetaGraphConv(nn.Module):
     ) -> Tensor: ...
     @overload
     def forward(
-        self, x: Any, graph: Any = None, *, draw: Sequence[Draw] | None = None
+        self,
+        x: Any,
+        graph: Any = None,
+        edge_weight_dict: EdgeWeights = None,
+        *,
+        draw: Sequence[Draw] | None = None,
     ) -> dict[str, Tensor]: ...
     def forward(
         self,
         x: Any,
         graph: Any = None,
+        edge_weight_dict: EdgeWeights = None,
         *,
         draw: Sequence[Draw] | None = None,
         rows: slice = slice(None),
@@ -366,35 +387,48 @@ class MetaGraphConv(nn.Module):
         Args:
             x: Features (N, in_channels), or a dict of those of every node type; or a `HeteroData`
                 that has them, and the graph too.
-            graph: A `RelationGraph`; with a dict of features also PyG's `edge_index_dict` or
-                `HeteroData`, or a DGL graph.
+            graph: A `RelationGraph`; with a dict of features also PyG's `edge_index_dict` (of
+                tensors, `EdgeIndex`, or transposed sparse matrices, `adj_t`) or `HeteroData`, or
+                a DGL graph. Node and edge types of the metadata may be missing, edge types that
+                are not in it are ignored.
+            edge_weight_dict: Weights (E,) of edges, by type, in the place of ones: values before
+                `normalize`. They may learn.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
             rows: With a matrix of features, the nodes of interest: `norm` and `activation` are
                 applied to these alone, and only they are returned.
 
         Returns:
-            (N, out_channels), or as many as `rows` names; or a dict with every node type.
+            (N, out_channels), or as many as `rows` names; or a dict with the node types of `x`.
         """
         x, graph = features_and_graph(x, graph)
         if isinstance(x, Mapping):
             if rows != slice(None):
                 raise ValueError("rows are of a matrix of features; a dict has every node type")
-            return self._forward_types(x, graph, draw)
+            return self._forward_types(x, graph, edge_weight_dict, draw)
+        if edge_weight_dict is not None:
+            raise ValueError("edge_weight_dict goes with a dict of features and of edges")
         if isinstance(self.in_channels, Mapping):
             raise TypeError("in_channels differ between node types: give features as a dict")
-        check_features("features", x, self.in_channels)
+        check_features("features", x, self._channels)
         self._check_graph(graph)
         h = self.lin(F.dropout(x, self.dropout, self.training))
         return self._finish(self._propagate(h, graph, draw)[rows])
 
+    @property
+    def _channels(self) -> int:
+        """The size of the features that one affine map takes; -1 while it is not known."""
+        if isinstance(self.lin, nn.LazyLinear):
+            return -1
+        return self.lin.in_features if isinstance(self.lin, nn.Linear) else self.out_channels
+
     def _forward_types(
-        self, x: Features, graph: Any, draw: Sequence[Draw] | None
+        self, x: Features, graph: Any, weights: EdgeWeights, draw: Sequence[Draw] | None
     ) -> dict[str, Tensor]:
         kinds = self.schema.node_types
         if not kinds:
             raise ValueError("give metadata as (node_types, edge_types) for features by node type")
-        check_node_types(x, kinds)
-        graph = self.graph_of(x, graph)
+        x = known_features(x, kinds)
+        graph = self.graph_of(x, graph, weights)
         x = {
             kind: F.dropout(h, self.dropout, self.training)
             if h.is_floating_point() and h.layout == torch.strided
@@ -404,23 +438,25 @@ class MetaGraphConv(nn.Module):
         if isinstance(self.lin, Projections):
             h = torch.cat(self.lin(x))
         else:
-            for kind in kinds:
-                check_features(f"features of {kind!r}", x[kind], cast(int, self.in_channels))
-            h = self.lin(torch.cat([x[kind] for kind in kinds]))
+            for kind in x:
+                check_features(f"features of {kind!r}", x[kind], self._channels)
+            h = self.lin(torch.cat(list(x.values())))
         y = self._finish(self._propagate(h, graph, draw))
-        return {kind: y[rows] for kind, rows in graph.node_types.items()}
+        return {kind: y[rows] for kind, rows in graph.node_types.items() if kind in x}
 
-    def graph_of(self, x: Features, graph: Any) -> RelationGraph:
+    def graph_of(self, x: Features, graph: Any, weights: EdgeWeights = None) -> RelationGraph:
         """The graph as a `RelationGraph`, converted where it is none, over the nodes of `x`.
 
         Its node types must stand in the order of the metadata; if that names none, in that of `x`.
         """
-        for kind, h in x.items():
-            if not isinstance(h, Tensor):
-                raise TypeError(f"features of {kind!r} must be a tensor, got {type(h).__name__}")
-        sizes = {kind: len(x[kind]) for kind in self.schema.node_types or x}
-        known = isinstance(graph, RelationGraph)
-        converted: RelationGraph = graph if known else self.relation_graph(graph, sizes)
+        sizes = {kind: len(x[kind]) if kind in x else 0 for kind in self.schema.node_types or x}
+        converted: RelationGraph
+        if isinstance(graph, RelationGraph):
+            if weights is not None:
+                raise ValueError("a RelationGraph has its values: give weights by with_values")
+            converted = graph
+        else:
+            converted = self.relation_graph(graph, sizes, weights)
         self._check_graph(converted)
         counts = dict(converted.node_counts)
         typed = self.schema.node_types or list(counts) != ["node"]

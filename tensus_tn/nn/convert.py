@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensus_tn.nn.graph_cache import cached
 from tensus_tn.nn.schema import Schema
 from tensus_tn.propagation.assembly import Normalize
 from tensus_tn.propagation.edge_lists import dgl_parts, hetero_data_parts
@@ -28,39 +29,49 @@ def to_relation_graph(
     num_nodes: Mapping[str, int] | None,
     schema: Schema,
     *,
+    weights: Mapping[Any, Tensor] | None = None,
     normalize: Normalize = "row",
     self_loops: bool = True,
     dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
 ) -> RelationGraph:
     """A graph in any form that a layer takes, with the relations and node types of a schema, in order.
 
-    Types that it lacks, as a mini-batch may, have no nodes or no edges.
+    Types that it lacks, as a mini-batch may, have no nodes or no edges; edge types that the schema
+    lacks are ignored. The result is kept, see `graph_cache`.
 
     Args:
         edges: A `HeteroData`, a DGL graph, or an `edge_index_dict` with `num_nodes`.
         num_nodes: The number of nodes of every type, for an `edge_index_dict`.
         schema: Its relations, with the identity and zero, are those of the result.
+        weights: Of the edges, by type; they may learn.
         normalize: As for `RelationGraph`.
         self_loops: As for `RelationGraph`.
         dtype: As for `RelationGraph`.
+        device: Where it is to be.
     """
-    index, counts, weight = _parts(edges, num_nodes)
-    names = _check_types(index, counts, schema)
+    index, counts, own = _parts(edges, num_nodes)
+    index, counts = _known(index, schema), _counts(counts, schema)
+    weight = _known(own if weights is None else weights, schema)
     none = torch.empty(2, 0, dtype=torch.int64)
-    relations: dict[RelationKey, Tensor] = {
-        schema.edge_types[name]: index[names[name]] if name in names else none
-        for name in schema.names
-    }
-    return RelationGraph.from_edge_index(
-        relations,
-        {kind: counts.get(kind, 0) for kind in schema.node_types},
-        edge_weight=weight,
-        normalize=normalize,
-        self_loops=self_loops,
-        identity=True,
-        zero=True,
-        dtype=dtype,
-    )
+
+    def convert() -> RelationGraph:
+        graph = RelationGraph.from_edge_index(
+            {kind: index.get(kind, none) for kind in schema.edge_types.values()},
+            counts,
+            edge_weight=weight,
+            normalize=normalize,
+            self_loops=self_loops,
+            identity=True,
+            zero=True,
+            dtype=dtype,
+        )
+        return graph.to(device)
+
+    mode = tuple(normalize.items()) if isinstance(normalize, Mapping) else normalize
+    types = (tuple(schema.edge_types.values()), tuple(index), tuple(weight), tuple(counts.items()))
+    options = (types, mode, self_loops, dtype, device)
+    return cached([*index.values(), *weight.values()], options, convert)
 
 
 def dgl_metadata(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
@@ -70,14 +81,14 @@ def dgl_metadata(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
 
 def _parts(
     edges: Any, num_nodes: Mapping[str, int] | None
-) -> tuple[Mapping[Any, Tensor], Mapping[str, int], Mapping[RelationKey, Tensor] | None]:
+) -> tuple[Mapping[Any, Tensor], Mapping[str, int], Mapping[Any, Tensor]]:
     """Edges, numbers of nodes and weights, by type."""
     if hasattr(edges, "canonical_etypes") and hasattr(edges, "ntypes"):
-        return *dgl_parts(edges), None
+        return *dgl_parts(edges), {}
     if _is_hetero_data(edges):
         return hetero_data_parts(edges)
     if isinstance(edges, Mapping) and num_nodes is not None:
-        return edges, num_nodes, None
+        return edges, num_nodes, {}
     raise TypeError(
         "expected a RelationGraph, a HeteroData, a DGL graph, or an edge_index_dict with "
         f"the numbers of nodes, got {type(edges).__name__}"
@@ -89,19 +100,18 @@ def _is_hetero_data(data: Any) -> bool:
     return hasattr(data, "metadata") and hasattr(data, "edge_types")
 
 
-def _check_types(
-    index: Mapping[Any, Tensor], counts: Mapping[str, int], schema: Schema
-) -> dict[str, Any]:
-    """The edge types by the names of their relations, all of them known to the schema."""
+def _known(by_type: Mapping[Any, Tensor], schema: Schema) -> dict[RelationKey, Tensor]:
+    """Those of the edge types that a schema has."""
     if not schema.node_types:
         raise ValueError(
             "give metadata as (node_types, edge_types) for a layer over edge_index_dict"
         )
-    names = {relation_name(kind): kind for kind in index}
-    for what, given, known in (
-        ("edge types", names, schema.names),
-        ("node types", counts, schema.node_types),
-    ):
-        if unknown := [kind for kind in given if kind not in known]:
-            raise ValueError(f"{what} {unknown} are not among {list(known)}")
-    return names
+    names = {relation_name(kind): given for kind, given in by_type.items()}
+    return {kind: names[name] for name, kind in schema.edge_types.items() if name in names}
+
+
+def _counts(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
+    """The number of nodes of every type of a schema."""
+    if unknown := [kind for kind in counts if kind not in schema.node_types]:
+        raise ValueError(f"node types {unknown} are not among {list(schema.node_types)}")
+    return {kind: counts.get(kind, 0) for kind in schema.node_types}

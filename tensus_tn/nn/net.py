@@ -13,11 +13,17 @@ from torch import Tensor, nn
 
 from tensus_tn._arguments import check_share, check_size
 from tensus_tn.dag import Dag
-from tensus_tn.nn.conv import Activation, MetaGraphConv, Norm, reset_parts
+from tensus_tn.nn.conv import Activation, EdgeWeights, MetaGraphConv, Norm, reset_parts
 from tensus_tn.nn.convert import features_and_graph
 from tensus_tn.nn.drawn import Draw, check_sampling
 from tensus_tn.nn.meta_graph import MetaGraph
-from tensus_tn.nn.projection import Projections, check_node_types, drop_features
+from tensus_tn.nn.projection import (
+    Projections,
+    check_channels,
+    check_node_types,
+    drop_features,
+    known_features,
+)
 from tensus_tn.nn.schema import Metadata, Schema
 
 #: One draw for each head of each layer.
@@ -50,7 +56,8 @@ class MetaGraphNet(nn.Module):
 
     Args:
         in_channels: The feature size of every node type, in the order of the graph's nodes (which
-            is that of the metadata, where it names the node types).
+            is that of the metadata, where it names the node types); one number for all types; -1
+            for a size that the first features tell.
         hidden_channels: The size of all states.
         out_channels: The number of classes; None for no head, so that states come out.
         metadata: As for `MetaGraphConv`.
@@ -78,7 +85,7 @@ class MetaGraphNet(nn.Module):
 
     def __init__(
         self,
-        in_channels: Mapping[str, int],
+        in_channels: int | Mapping[str, int],
         hidden_channels: int,
         out_channels: int | None,
         metadata: Metadata | Schema,
@@ -99,6 +106,7 @@ class MetaGraphNet(nn.Module):
     ) -> None:
         super().__init__()
         schema = Schema.of(metadata)
+        in_channels = _by_type(in_channels, schema)
         if target not in in_channels:
             raise ValueError(f"target {target!r} is not among the node types {list(in_channels)}")
         self.target, self.input_activation = target, input_activation
@@ -190,7 +198,14 @@ class MetaGraphNet(nn.Module):
         net.convs = nn.ModuleList(layers)
         return net
 
-    def forward(self, x: Any, graph: Any = None, *, draw: Draws | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Any,
+        graph: Any = None,
+        edge_weight_dict: EdgeWeights = None,
+        *,
+        draw: Draws | None = None,
+    ) -> Tensor:
         """Class scores (or states) of the target nodes.
 
         Args:
@@ -198,12 +213,12 @@ class MetaGraphNet(nn.Module):
                 or a `HeteroData` that has them, and the graph too.
             graph: All relations over all nodes, in the order of `in_channels`: a `RelationGraph`;
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
+            edge_weight_dict: As for `MetaGraphConv`.
             draw: What :meth:`sample` returned, to follow only the relations drawn.
         """
         x, graph = features_and_graph(x, graph)
-        check_node_types(x, self.project.node_types)
-        x = {kind: x[kind] for kind in self.project.node_types}
-        graph = self.layers[0].graph_of(x, graph)
+        x = known_features(x, self.project.node_types)
+        graph = self.layers[0].graph_of(x, graph, edge_weight_dict)
         if self.training:
             x = {kind: drop_features(features, self.dropout) for kind, features in x.items()}
         parts = self.project(x)
@@ -216,6 +231,19 @@ class MetaGraphNet(nn.Module):
             rows = target if k == last else slice(None)
             h = conv(h, graph, draw=None if draw is None else draw[k], rows=rows)
         return h if self.head is None else self.head(F.dropout(h, self.dropout, self.training))
+
+
+def _by_type(in_channels: Any, schema: Schema) -> dict[str, int]:
+    """The size of every node type; one number is that of all."""
+    if isinstance(in_channels, Mapping):
+        return dict(in_channels)
+    check_channels("in_channels", in_channels)
+    if not schema.node_types:
+        raise TypeError(
+            "in_channels must be a dict {node type: size} where the metadata do not list the node "
+            f"types, got {in_channels!r}"
+        )
+    return dict.fromkeys(schema.node_types, in_channels)
 
 
 def make_head(kind: Literal["mlp", "linear"], in_channels: int, out_channels: int) -> nn.Module:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tensus_tn._arguments import check_memory, check_size
 from tensus_tn._torch_modes import inspectable
 from tensus_tn.propagation.node_ids import require_ids
 
@@ -37,11 +39,32 @@ class Projection(nn.Linear):
         return y if self.bias is None else y + self.bias
 
 
+class LazyProjection(nn.LazyLinear, Projection):
+    """A `Projection` that takes its input size from the first features that it sees."""
+
+    cls_to_become = Projection
+
+    def initialize_parameters(self, x: Tensor) -> None:
+        """Make the parameters, for features like these."""
+        if x.ndim != 2:
+            raise ValueError(
+                f"a size of -1 is read off features (nodes, size), got {tuple(x.shape)}: ids need "
+                "the number of different ones"
+            )
+        super().initialize_parameters(x)
+
+
+def check_channels(what: str, size: Any) -> int:
+    """Return a size of features, or -1 for one that the first features tell."""
+    return -1 if isinstance(size, int) and size == -1 else check_size(what, size)
+
+
 class Projections(nn.Module):
     """One `Projection` for each node type.
 
     Args:
-        in_channels: The feature size of every node type, in the order of a graph's nodes.
+        in_channels: The feature size of every node type, in the order of a graph's nodes; -1 for a
+            size that the first features tell.
         out_channels: The common size that they are mapped to.
         bias: Whether the maps have one.
     """
@@ -50,14 +73,28 @@ class Projections(nn.Module):
         self, in_channels: Mapping[str, int], out_channels: int, bias: bool = True
     ) -> None:
         super().__init__()
-        self.node_types = tuple(in_channels)
+        self.node_types, self.out_channels = tuple(in_channels), out_channels
+        sizes = [check_channels(f"in_channels of {k!r}", size) for k, size in in_channels.items()]
+        weights = sum(sizes) * check_size("out_channels", out_channels)
+        check_memory("weights", weights, torch.get_default_dtype())
         self.maps = nn.ModuleList(
-            Projection(size, out_channels, bias=bias) for size in in_channels.values()
+            LazyProjection(out_channels, bias=bias)
+            if size == -1
+            else Projection(size, out_channels, bias=bias)
+            for size in sizes
         )
 
     def forward(self, x: Features) -> list[Tensor]:
-        """The mapped features (n_t, out_channels) of every node type, in order."""
-        return [project(x[kind]) for kind, project in zip(self.node_types, self.maps, strict=True)]
+        """The mapped features (n_t, out_channels) of every node type, in order.
+
+        A type that is not in `x` has no nodes.
+        """
+        first = next(self.parameters())
+        none = torch.empty(0, self.out_channels, dtype=first.dtype, device=first.device)
+        return [
+            project(x[kind]) if kind in x else none
+            for kind, project in zip(self.node_types, self.maps, strict=True)
+        ]
 
 
 def drop_features(x: Tensor, p: float) -> Tensor:
@@ -87,11 +124,24 @@ def check_node_types(x: Mapping[str, object], node_types: tuple[str, ...]) -> No
         raise ValueError(f"expected features of the node types {list(node_types)}, got {list(x)}")
 
 
+def known_features(x: Features, node_types: tuple[str, ...]) -> dict[str, Tensor]:
+    """The features in the order of the node types, some of which may be missing, as in a batch."""
+    if not x or not set(x) <= set(node_types):
+        raise ValueError(f"expected features of the node types {list(node_types)}, got {list(x)}")
+    for kind, h in x.items():
+        if not isinstance(h, Tensor):
+            raise TypeError(f"features of {kind!r} must be a tensor, got {type(h).__name__}")
+    return {kind: x[kind] for kind in node_types if kind in x}
+
+
 def check_features(what: str, x: Tensor, channels: int) -> None:
-    """Check the shape of features, and that they are finite unless they were computed here."""
+    """Check the shape of features, and that they are finite unless they were computed here.
+
+    `channels` of -1 are any number.
+    """
     if not isinstance(x, Tensor):
         raise TypeError(f"{what} must be a tensor, got {type(x).__name__}")
-    if x.ndim != 2 or x.shape[1] != channels:
+    if x.ndim != 2 or (channels != -1 and x.shape[1] != channels):
         raise ValueError(f"{what} must have shape (nodes, {channels}), got {tuple(x.shape)}")
     if not x.is_floating_point():
         raise TypeError(f"{what} must be floating-point numbers, got {x.dtype}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypedDict
@@ -53,12 +54,15 @@ def assemble(
     num_nodes = sum(counts.values())
     names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
     _require_unique(names)
-    for edges in relations:
-        _check_special(edges, num_nodes, self_loops)
     modes = _modes(normalize, relations)
     folded = [False] * len(relations)
     if self_loops:
-        folded = [_can_fold(*pair, num_nodes) for pair in zip(relations, modes, strict=True)]
+        learns = any(e.value is not None and e.value.requires_grad for e in relations)
+        folded = [
+            # A folded self-loop has no gradient, and its weight depends on those of its row.
+            not learns and _can_fold(*pair, num_nodes)
+            for pair in zip(relations, modes, strict=True)
+        ]
         relations = [
             edges if fold else _with_diagonal(edges, num_nodes)
             for edges, fold in zip(relations, folded, strict=True)
@@ -86,15 +90,25 @@ def fill(
     counts: Mapping[str, int],
     dtype: torch.dtype,
 ) -> Parts:
-    """Put the values (E,) and the self-loops' weights (S,), (C,) into the structure."""
+    """Put the values (E,) and the self-loops' weights (S,), (C,) into the structure.
+
+    Whatever makes a graph ends here, so that all graphs pass the same checks.
+    """
+    _require_unique(names)
     value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
-    if not bool(value.isfinite().all()):
-        raise ValueError(f"some edge values are not finite in {dtype}")
+    for what, numbers in (("edge values", value), ("self-loops", seg_loop), ("self-loops", loop)):
+        if not bool(numbers.isfinite().all()):
+            raise ValueError(f"some {what} are not finite in {dtype}")
+    _check_loops(forward, seg_loop, loop, names)
+    _check_special(forward, value, loop, names)
     assert backward.edge_perm is not None
     corrected = not torch.equal(seg_loop, loop[forward.seg_rel])
+    transposed = value.detach()[backward.edge_perm]
     return Parts(
         replace(forward.with_values(value), seg_loop=seg_loop if corrected else None),
-        backward.with_values(value[backward.edge_perm]),
+        replace(backward, edge_val=transposed)
+        if value.requires_grad
+        else backward.with_values(transposed),
         loop,
         tuple(names),
         tuple(counts.items()),
@@ -117,26 +131,50 @@ def _dtype_of_values(relations: Sequence[Edges]) -> torch.dtype:
 
 
 def _require_unique(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(names).items():
+        if times > 1:
             raise ValueError(f"two relations are named {name!r}")
 
 
-def _check_special(edges: Edges, num_nodes: int, self_loops: bool) -> None:
-    """Layers rely on what `identity` and `zero` are; `to_scipy` gives such matrices."""
-    if edges.name == "zero":
-        right = edges.row.numel() == 0
-    elif edges.name == "identity":
-        ones = edges.value is None or bool((edges.value == 1).all())
-        every_node = torch.equal(edges.row.sort().values, torch.arange(num_nodes))
-        right = ones and every_node and torch.equal(edges.row, edges.col)
-    else:
-        return
-    if not right or self_loops:
+def _check_loops(forward: Segments, seg_loop: Tensor, loop: Tensor, names: Sequence[str]) -> None:
+    """Check that a relation whose empty rows have no self-loop has none at all."""
+    stray = (loop[forward.seg_rel] == 0) & (seg_loop != 0)
+    if bool(stray.any()):
+        name = names[int(forward.seg_rel[stray][0])]
         raise ValueError(
-            f"the name {edges.name!r} is reserved for such a matrix, without self-loops: give the "
-            f"relation another name, or {edges.name}=True in its place"
+            f"some rows of relation {name!r} have self-loops, but empty ones have none"
         )
+    if forward.edge_added is not None:
+        row = forward.seg_row()[forward.edge_seg()]
+        if bool((row != forward.col)[forward.edge_added].any()):
+            raise ValueError("some edges are called self-loops, but join two nodes")
+
+
+def _check_special(forward: Segments, value: Tensor, loop: Tensor, names: Sequence[str]) -> None:
+    """Check that `identity` and `zero` are what they are called: layers rely on it.
+
+    Either is folded, without edges; or the identity has them, as a matrix that `to_scipy` gave.
+    """
+    for name in {"identity", "zero"}.intersection(names):
+        relation = names.index(name)
+        folded = float(loop[relation]) == (name == "identity")
+        right = folded and not bool((forward.seg_rel == relation).any())
+        if name == "identity" and not folded:
+            right = _is_identity(forward, value, relation) and float(loop[relation]) == 0
+        if not right:
+            raise ValueError(
+                f"the name {name!r} is reserved for such a matrix, without self-loops: give the "
+                f"relation another name, or {name}=True in its place"
+            )
+
+
+def _is_identity(forward: Segments, value: Tensor, relation: int) -> bool:
+    """Whether the edges of a relation are one from every node to itself, of value 1."""
+    seg = forward.edge_seg()
+    mine = forward.seg_rel[seg] == relation
+    row, every = forward.seg_row()[seg][mine], torch.arange(forward.num_rows)
+    joins = torch.equal(row, every) and torch.equal(forward.col[mine].long(), every)
+    return joins and bool((value[mine] == 1).all())
 
 
 def _modes(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]:

@@ -122,16 +122,32 @@ def from_edge_index(
             raise ValueError(f"edge_weight names {key!r}, which is not among the relations")
     slices, relations = type_slices(counts), []
     for key, index in edge_index.items():
-        if not isinstance(index, Tensor):
-            raise TypeError(f"relation {key!r}: edge_index must be a tensor, got {type(index)}")
-        if index.ndim != 2 or index.shape[0] != 2:
-            raise ValueError(
-                f"relation {key!r}: edge_index must have shape (2, E), got {tuple(index.shape)}"
-            )
-        source, target = index.detach().as_subclass(Tensor)
+        target, source, value = _read_edges(key, index)
         rows, cols = _ends(key, slices)
-        relations.append(_edges(key, target, source, edge_weight.get(key), rows, cols))
+        value = edge_weight.get(key, value)
+        relations.append(_edges(key, target, source, value, rows, cols, may_learn=True))
     return relations, counts
+
+
+def _read_edges(key: RelationKey, index: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Receiving and sending nodes, and values, of one of PyG's forms of edges.
+
+    These are (2, E), an `EdgeIndex` among them; or a transposed sparse matrix, `adj_t`.
+    """
+    if hasattr(index, "sparse_sizes") and not isinstance(index, Tensor):  # torch_sparse
+        row, col, value = index.coo()
+        return row, col, value
+    if not isinstance(index, Tensor):
+        raise TypeError(f"relation {key!r}: edge_index must be a tensor, got {type(index)}")
+    if index.layout != torch.strided:
+        _, row, col, value = read_torch(key, index)
+        return row, col, value
+    if index.ndim != 2 or index.shape[0] != 2:
+        raise ValueError(
+            f"relation {key!r}: edge_index must have shape (2, E), got {tuple(index.shape)}"
+        )
+    source, target = index.detach().as_subclass(Tensor)
+    return target, source, None
 
 
 def hetero_data_parts(
@@ -143,12 +159,17 @@ def hetero_data_parts(
     index: dict[RelationKey, Tensor] = {}
     weight: dict[RelationKey, Tensor] = {}
     for kind in edge_types:
-        if "edge_index" not in data[kind]:
-            hint = ", but adj_t: leave out ToSparseTensor" if "adj_t" in data[kind] else ""
-            raise ValueError(f"edge type {kind!r} has no edge_index{hint}")
-        index[kind] = data[kind].edge_index
+        name = "adj_t" if "adj_t" in data[kind] else "edge_index"
+        if name not in data[kind]:
+            raise ValueError(f"edge type {kind!r} has neither edge_index nor adj_t")
+        index[kind] = data[kind][name]
         if "edge_weight" in data[kind]:
             weight[kind] = data[kind].edge_weight
+        elif "edge_attr" in data[kind]:
+            raise ValueError(
+                f"edge type {kind!r} has edge_attr, which would be ignored: make it a weight (E,), "
+                "edge_weight, or leave it out"
+            )
     return index, counts, weight
 
 
@@ -185,9 +206,17 @@ def _require_matrix(key: RelationKey, shape: Sequence[int]) -> None:
 
 
 def _edges(
-    key: RelationKey, row: Tensor, col: Tensor, value: Tensor | None, rows: slice, cols: slice
+    key: RelationKey,
+    row: Tensor,
+    col: Tensor,
+    value: Tensor | None,
+    rows: slice,
+    cols: slice,
+    may_learn: bool = False,
 ) -> Edges:
     """Check local ids and values, and shift the ids to where their node types stand."""
+    if value is not None and not may_learn:
+        _require_constant(key, value)
     if row.shape != col.shape:
         raise ValueError(f"relation {key!r}: {len(row)} receiving but {len(col)} sending nodes")
     row, col = (
@@ -196,7 +225,7 @@ def _edges(
     )
     given = None if value is None else _checked_values(key, value, row.numel())
     dtype = value.dtype if value is not None and value.is_floating_point() else None
-    ones = given is None or bool((given == 1).all())
+    ones = given is None or (not given.requires_grad and bool((given == 1).all()))
     return Edges(relation_name(key), row, col, None if ones else given, dtype)
 
 
@@ -212,7 +241,6 @@ def _checked_values(key: RelationKey, value: Tensor, num_edges: int) -> Tensor:
     """The values as float64, on the CPU."""
     if not isinstance(value, Tensor):
         raise TypeError(f"relation {key!r}: values must be a tensor, got {type(value)}")
-    _require_constant(key, value)
     if tuple(value.shape) != (num_edges,):
         raise ValueError(
             f"relation {key!r}: expected one value for each of {num_edges} edges, got shape "

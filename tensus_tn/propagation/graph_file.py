@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tensus_tn._files import write_atomically
+from tensus_tn._files import open_arrays, require_size, size_limit, write_atomically
 from tensus_tn.propagation import segments
 from tensus_tn.propagation.assembly import Parts, checked_dtype, fill
 from tensus_tn.propagation.node_ids import node_counts, require_ids
@@ -39,30 +39,26 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
 
 
 @torch.inference_mode(False)  # as in `assemble`
-def read(path: str | os.PathLike[str]) -> Parts:
+def read(path: str | os.PathLike[str], max_bytes: int | None = None) -> Parts:
     """Read, check and sort; the structure is built anew, so a bad file can't give a bad one."""
     name = os.fspath(path)
-    with open(path, "rb") as content:
-        if not zipfile.is_zipfile(content):
-            raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: no zip archive")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if str(file["format"]) != _FORMAT:
-                raise ValueError(f"{name} is of format {file['format']}, expected {_FORMAT}")
-            names = file["relation_names"].tolist()
-            types, sizes = file["type_names"], file["type_counts"]
-            if types.shape != sizes.shape:
-                raise ValueError(f"{name}: expected a count for each of {types}, got {sizes}")
-            counts = node_counts(dict(zip(types.tolist(), sizes.tolist(), strict=True)))
-            row, rel, col = (torch.from_numpy(file[key]).long() for key in ("row", "rel", "col"))
-            value, seg_loop, loop = (
-                torch.from_numpy(file[key]) for key in ("value", "seg_loop", "loop")
-            )
-            added = torch.from_numpy(file["added"]).bool() if "added" in file else None
-    except (KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{name} is not a graph that RelationGraph.save wrote: {error}") from error
+    with open_arrays(path, "a graph that RelationGraph.save wrote", max_bytes) as file:
+        if str(file["format"]) != _FORMAT:
+            raise ValueError(f"{name} is of format {file['format']}, expected {_FORMAT}")
+        names = _names(name, file["relation_names"])
+        types, sizes = _names(name, file["type_names"]), file["type_counts"]
+        if sizes.shape != (len(types),) or len(set(types)) < len(types):
+            raise ValueError(f"{name}: expected a count for each of {types}, got {sizes}")
+        counts = node_counts(dict(zip(types, sizes.tolist(), strict=True)))
+        row, rel, col = (torch.from_numpy(file[key]).long() for key in ("row", "rel", "col"))
+        value, seg_loop, loop = (
+            torch.from_numpy(file[key]) for key in ("value", "seg_loop", "loop")
+        )
+        added = torch.from_numpy(file["added"]).bool() if "added" in file else None
 
     num_nodes = sum(counts.values())
+    # Pointers to the segments of all nodes, both ways, are not in the file.
+    require_size(f"{name}: {num_nodes} nodes", 16 * num_nodes, size_limit(path, max_bytes))
     if row.ndim != 1 or any(
         t.shape != row.shape for t in (rel, col, value, added) if t is not None
     ):
@@ -79,4 +75,13 @@ def read(path: str | os.PathLike[str]) -> Parts:
         forward = replace(forward, edge_added=added[order])
     backward = segments.transpose(forward, len(names))
     dtype = checked_dtype(value.dtype)
-    return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)
+    try:
+        return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _names(file: str, names: NDArray[Any]) -> list[str]:
+    if names.ndim != 1 or (names.dtype.kind != "U" and len(names)):
+        raise ValueError(f"{file}: expected a list of names, got {names.dtype} {names.shape}")
+    return [str(name) for name in names]

@@ -113,8 +113,9 @@ class RelationGraph:
     ) -> RelationGraph:
         """From PyG's `edge_index_dict`: tensors (2, E), row 0 sends and row 1 receives.
 
-        `edge_weight` has the values (E,) of relations whose edges do not all have 1. Values that
-        learn are given to `with_values`.
+        An edge_index may also be an `EdgeIndex`, or a transposed sparse matrix, `adj_t`.
+        `edge_weight` has the values (E,) of relations whose edges do not all have 1. They may learn:
+        gradients pass through the normalisation. Build the graph again after each step then.
 
         Example:
             >>> import torch
@@ -297,8 +298,13 @@ class RelationGraph:
         graph_file.write(path, Parts(*fields))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> RelationGraph:
-        """Read a graph that `save` wrote; nothing in the file is executed.
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int | None = None) -> RelationGraph:
+        """Read a graph that `save` wrote, with all checks of a new graph; nothing is executed.
+
+        Args:
+            path: The file.
+            max_bytes: The most memory that its arrays may take, checked before they are read; 16
+                times the size of the file, but at least 256 MiB, if None.
 
         Example:
             >>> import os, tempfile
@@ -307,7 +313,7 @@ class RelationGraph:
             >>> RelationGraph.load(path)
             RelationGraph(3 nodes, 0 edges, 1 relation: identity)
         """
-        return cls(*graph_file.read(path))
+        return cls(*graph_file.read(path, max_bytes))
 
     def __repr__(self) -> str:
         forward, loops = self.forward.apply(Tensor.cpu), self.loop.cpu().clone()

@@ -87,6 +87,8 @@ class Segments:
 
     def with_values(self, values: Tensor) -> Segments:
         """The same structure with `values` (E,), kept once a segment where that is enough."""
+        if values.requires_grad:
+            return replace(self, seg_val=None, edge_val=values)
         first = values[self.seg_ptr[:-1]]
         if not torch.equal(values, first[self.edge_seg()]):
             return replace(self, seg_val=None, edge_val=values)
@@ -158,8 +160,10 @@ def merge_values(value: Tensor | None, order: Tensor, start: Tensor) -> Tensor:
         return torch.ones(order.numel(), dtype=torch.float64) if value is None else value[order]
     run = torch.zeros_like(order)
     run[start[1:]] = 1
-    weights = None if value is None else value[order]
-    return torch.bincount(run.cumsum(0), weights=weights).double()
+    run = run.cumsum(0)
+    if value is None:
+        return torch.bincount(run).double()
+    return value.new_zeros(start.numel()).index_add(0, run, value[order])
 
 
 def transpose(forward: Segments, num_relations: int) -> Segments:
@@ -203,7 +207,8 @@ def normalize(
 
 def _power(total: Tensor, power: Tensor) -> Tensor:
     """The sums to their powers, where 0 to a negative power is 0."""
-    return torch.where((total == 0) & (power < 0), 0.0, total**power)
+    none = (total == 0) & (power < 0)
+    return torch.where(none, 0.0, total.masked_fill(none, 1.0) ** power)  # no NaN in a gradient
 
 
 def _segment_sum(value: Tensor, seg_ptr: Tensor) -> Tensor:

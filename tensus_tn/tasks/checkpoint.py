@@ -18,8 +18,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, lambda file: torch.save({"format": FORMAT, **state}, file))
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `save_checkpoint` wrote; nothing in the file is executed."""
+def load_checkpoint(path: str | os.PathLike[str], *keys: str) -> dict[str, Any]:
+    """What `save_checkpoint` wrote, with at least these keys; nothing in the file is executed."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no checkpoint {os.fspath(path)}")
     with open(path, "rb") as file:
@@ -29,4 +29,6 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise ValueError(f"{os.fspath(path)} is not a checkpoint, or is damaged") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of format {FORMAT}")
+    if missing := [key for key in keys if key not in state]:
+        raise ValueError(f"{os.fspath(path)} is not a whole checkpoint: it lacks {missing}")
     return state

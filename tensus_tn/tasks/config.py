@@ -85,6 +85,7 @@ class Config:
     out: str = _option("", "folder for checkpoint, results and logs; none are written if empty")
     checkpoint_every: int = _option(10, "epochs between checkpoints")
     resume: bool = _option(False, "go on from the checkpoint in `out`, if there is one")
+    overwrite: bool = _option(False, "replace the run in `out`, if there is one")
     progress: bool = _option(True, "show a progress bar, on a terminal")
     tensorboard: bool = _option(False, "write TensorBoard logs to `out`")
 
@@ -101,6 +102,8 @@ class Config:
         for name in ("lr", "core_lr", "weight_decay", "init_scale", "patience"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.resume and self.overwrite:
+            raise ValueError("a run is either resumed or overwritten, not both")
         try:
             torch.device(self.device)
         except RuntimeError as error:

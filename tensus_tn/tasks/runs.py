@@ -11,18 +11,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from tensus_tn._files import make_folder, write_csv, write_json
+from tensus_tn._arguments import check_memory
+from tensus_tn._files import write_csv, write_json
 from tensus_tn.data import load, write_predictions
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
 from tensus_tn.tasks.checkpoint import load_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.result import Record, Result
+from tensus_tn.tasks.run_folder import (
+    CHECKPOINT,
+    HISTORY,
+    PREDICTIONS,
+    RESULT,
+    open_run_folder,
+    require_no_run,
+)
 from tensus_tn.tasks.task import NodeClassification, Task, make_task
 from tensus_tn.tasks.train import Trainer
-
-CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
-PREDICTIONS = "predictions.txt"
 
 
 def run(
@@ -32,7 +38,8 @@ def run(
 ) -> Result:
     """Train by the settings, score the best epoch on the test split, write files into `out`.
 
-    With `meta_graph`, only the best meta-graphs of that checkpoint are trained, `top` of them.
+    With `meta_graph`, only the best meta-graphs of that checkpoint are trained, `top` of them. A run
+    that stands in `out` already is not touched, unless `resume` or `overwrite` says so.
 
     Args:
         config: All settings.
@@ -44,7 +51,11 @@ def run(
         >>> result.epochs, sorted(result.test)
         (3, ['loss', 'macro_f1', 'micro_f1'])
     """
+    if config.out and not (config.resume or config.overwrite):
+        require_no_run(Path(config.out))
     task = load_task(config) if task is None else task
+    what = f"numbers in a state of {config.hidden:,} features"
+    check_memory(what, task.graph.num_nodes * config.hidden, torch.float32, config.device)
     chosen = None
     if config.meta_graph:
         chosen = best_meta_graphs(restore(config.meta_graph, "cpu")[1], config.top)
@@ -93,9 +104,21 @@ def fit(
         >>> fit(Bias(), load_task(config), config).num_parameters
         2
     """
-    out = Path(config.out) if config.out else None
-    if out is not None:
-        make_folder(out)  # if that fails, then before any work
+    if not config.out:
+        return _fit(model, task, config, chosen, on_epoch, None)
+    out = Path(config.out)
+    with open_run_folder(out, resume=config.resume, overwrite=config.overwrite):
+        return _fit(model, task, config, chosen, on_epoch, out)
+
+
+def _fit(
+    model: nn.Module,
+    task: Task,
+    config: Config,
+    chosen: Sequence[Sequence[MetaGraph]] | None,
+    on_epoch: Callable[[Record], object],
+    out: Path | None,
+) -> Result:
     extra: dict[str, Any] = {"spec": dict(task.spec), "chosen": None}
     if chosen is not None:
         extra["chosen"] = [[meta_graph.to_json() for meta_graph in several] for several in chosen]
@@ -152,16 +175,16 @@ def restore(
     """
     path = Path(checkpoint)
     path = path / CHECKPOINT if path.is_dir() else path
-    state = load_checkpoint(path)
-    config = Config().with_values(state["config"])
-    config = config if device is None else config.with_values({"device": device})
+    state = load_checkpoint(path, "config")
     try:
+        config = Config().with_values(state["config"])
+        config = config if device is None else config.with_values({"device": device})
         chosen = state["chosen"]
         if chosen is not None:
             chosen = [[MetaGraph.from_json(text) for text in several] for several in chosen]
         model = build_model(config, state["spec"], chosen)
         model.load_state_dict(state["best_state"])
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, TypeError, AttributeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} is of a model that is not ours: {reason}") from error
     return config, model.to(config.device)

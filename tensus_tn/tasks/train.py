@@ -208,6 +208,8 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to where `state_dict` was called."""
+        if state["best_state"].keys() != state["model"].keys():
+            raise ValueError("the best state is of another network than the last one")
         self.model.load_state_dict(state["model"])
         self.weight_optimizer.load_state_dict(state["weight_optimizer"])
         if self.core_optimizer is not None:
@@ -219,8 +221,9 @@ class Trainer:
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of the same run; more epochs than before are fine."""
-        state = load_checkpoint(checkpoint)
-        mine, theirs = self.config.to_dict(), state["config"]
+        needed = [key for key in self.state_dict() if key not in self.extra]
+        state = load_checkpoint(checkpoint, *needed)
+        mine, theirs = self.config.to_dict(), dict(state["config"])
         differ = [key for key in mine if key not in _FREE and mine[key] != theirs.get(key)]
         changes = [f"{key}: {theirs.get(key)!r} there, {mine[key]!r} here" for key in differ]
         if state["data"] != repr(self.task.data):
@@ -228,11 +231,24 @@ class Trainer:
         changes += [f"another {key}" for key in self.extra if state.get(key) != self.extra[key]]
         if changes:
             raise ValueError(f"{checkpoint} is of another run: {'; '.join(changes)}")
-        self.load_state_dict(state)
+        try:
+            self.load_state_dict(state)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{checkpoint} does not fit its own settings: {reason}") from error
 
 
 #: Settings that may change when a run is resumed.
-_FREE = ("epochs", "device", "out", "checkpoint_every", "resume", "progress", "tensorboard")
+_FREE = (
+    "epochs",
+    "device",
+    "out",
+    "checkpoint_every",
+    "resume",
+    "overwrite",
+    "progress",
+    "tensorboard",
+)
 
 
 @contextmanager

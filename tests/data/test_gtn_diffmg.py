@@ -130,6 +130,20 @@ def test_bad_folders_are_refused(tmp_path):
     np.savez(folder / "pos_pairs_offset.npz", train=np.array([[0, 4]]))
     with pytest.raises(ValueError, match="pos_pairs_offset"):
         load(folder)
+    (folder / "pos_pairs_offset.npz").write_bytes(b"text")
+    with pytest.raises(ValueError, match="not DiffMG's file of pairs: it is no zip archive"):
+        load(folder)
+    for damaged in (b"", b"text"):
+        (folder / "node_types.npy").write_bytes(damaged)
+        with pytest.raises(ValueError, match="not an array of node types"):
+            load(folder)
     write_pickle(folder / "adjs_offset.pkl", {"simdd": matrix(PA)})
     with pytest.raises(ValueError, match="adjs_offset"):
         load(folder)
+
+
+def test_the_limit_of_memory_can_be_set(tmp_path):
+    for folder in (write_gtn(tmp_path / "a"), write_diffmg(tmp_path / "b")):
+        assert load(folder, max_bytes=2**20).num_nodes == 8
+        with pytest.raises(ValueError, match=r"\.pkl: its content would take .* limit of 100"):
+            load(folder, max_bytes=100)

@@ -109,3 +109,47 @@ def test_indices_out_of_bounds_are_refused(tmp_path):
 def test_damaged_files_are_refused(tmp_path, damaged):
     with pytest.raises(ValueError, match=r"file\.pkl"):
         load_arrays(write(tmp_path, damaged))
+
+
+NESTED = b"\x80\x04)" + b"2\x86" * 300  # ((..), (..)) of the same tuple twice, 300 deep
+LIST_OF_LISTS = b"\x80\x04]" + b"".join(b"q%c](%se" % (k, b"h%c" % k * 9) for k in range(60))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (NESTED + b".", "nested more than 64 deep"),
+        (LIST_OF_LISTS + b".", "would take .* bytes, above the limit"),
+        (b"\x80\x04}" + NESTED[2:] + b"K\x01s.", "a key of a dict is a tuple"),
+        (b"\x80\x04}(" + NESTED[2:] + b"K\x01u.", "a key of a dict is a tuple"),
+        (b"\x80\x04(" + NESTED[2:] + b"K\x01d.", "a key of a dict is a tuple"),
+        (b"\x80\x04(" + NESTED[2:] + b"\x91.", "it holds sets"),
+        (b"\x80\x04\x8f.", "it holds sets"),
+        (b"\x80\x04]q\x00h\x00a.", "nested more than 64 deep"),  # a list that holds itself
+        (b"\x80\x04B\xff\xff\xff\xff.", "is not a pickle"),  # four gigabytes, it says
+        (b"\x80\x04]r\xff\xff\xff\xff", "is not a pickle"),  # memo cell 2^32 - 1
+        (b"\x80\x05\x96" + b"\xff" * 7 + b"\x0f.", "is not a pickle"),
+        (b"\x80\x04cnumpy\nndarray\nN}\x8c\x01aK\x01s\x86b.", "it sets attributes of type"),
+    ],
+)
+def test_time_bombs_are_refused_at_once(tmp_path, program, message):
+    with pytest.raises(ValueError, match=message):
+        load_arrays(write(tmp_path, program))
+
+
+def test_sizes_are_checked_before_anything_is_made(tmp_path):
+    buffer = np.zeros(2**20, np.uint8)
+    many = [np.ndarray.__new__(np.ndarray, 2**20, np.uint8, buffer) for _ in range(3)]
+    assert len(load_arrays(write(tmp_path, many))) == 3
+    with pytest.raises(ValueError, match=r"3,145,728 bytes, above the limit of 3,000,000"):
+        load_arrays(write(tmp_path, many), max_bytes=3_000_000)
+    wide = sp.coo_matrix(np.eye(2))
+    wide._shape = (2**40, 2**40)
+    with pytest.raises(ValueError, match="would take 17,592,186,044"):
+        load_arrays(write(tmp_path, wide))
+
+
+def test_what_is_shared_is_made_once(tmp_path):
+    row = np.arange(3)
+    first, second = load_arrays(write(tmp_path, [row, row]))
+    assert first is second

@@ -218,7 +218,7 @@ def test_learned_edge_values_receive_gradients_in_every_mode(graph):
         (lambda: MetaGraphConv(5, 4, {"PA": "AP"}), TypeError, "got 'AP'"),
         (lambda: make_conv().meta_paths(-1), ValueError, "k must be a positive integer, got -1"),
         (lambda: make_conv().derive(2).meta_graphs(-1), ValueError, "k must be a positive integer"),
-        (lambda: MetaGraphConv(-1, 4, NAMES), ValueError, "in_channels"),
+        (lambda: MetaGraphConv(-2, 4, NAMES), ValueError, "in_channels"),
         (lambda: make_conv(dropout=1.5), ValueError, "dropout"),
         (lambda: make_conv().sample(epsilon=-1.0), ValueError, "epsilon"),
         (lambda: make_conv().sample(temperature=0.0), ValueError, "temperature"),

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tensus_tn.nn import MetaGraphNet
-from tensus_tn.nn.projection import Projection, drop_features
+from tensus_tn.nn.projection import Projection, Projections, drop_features
 from tests.nn.meta_graphs import SIZES, TYPES
 
 
@@ -48,3 +48,8 @@ def test_dropout_of_features_keeps_some_and_scales_them(form):
 def test_ids_are_not_dropped():
     ids = torch.arange(5)
     assert drop_features(ids, 0.5) is ids
+
+
+def test_more_weights_than_the_memory_holds_are_refused():
+    with pytest.raises(ValueError, match=r"10,000,000,000,000 weights .* bytes of memory"):
+        Projections({"a": 10_000}, 10**9)

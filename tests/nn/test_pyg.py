@@ -152,8 +152,8 @@ def test_bad_input(data):
     conv = make(data)
     x, edges = data.x_dict, data.edge_index_dict
     for given, index, error, message in [
-        (x, {**edges, ("author", "likes", "venue"): edges[EDGE_TYPES[0]]}, ValueError, "likes"),
-        ({"author": x["author"]}, edges, ValueError, "features of the node types"),
+        ({}, edges, ValueError, "features of the node types"),
+        ({"author": x["author"]}, edges, ValueError, "out of range, there are 0"),
         ({**x, "topic": x["term"]}, edges, ValueError, "topic"),
         ({**x, "paper": x["paper"][:3]}, edges, ValueError, "out of range"),
         ({**x, "paper": x["paper"][:, :2]}, edges, ValueError, r"\(nodes, 5\), got \(9, 2\)"),
@@ -170,3 +170,299 @@ def test_bad_input(data):
         MetaGraphConv({"author": 3}, 8, data.metadata())
     with pytest.raises(ValueError, match="metadata as"):
         MetaGraphConv(4, 8, ["writes"])(x, edges)
+
+
+# ---------------------------------------------------------------------------------- sizes from data
+
+
+def test_sizes_are_read_off_the_first_features(data):
+    torch.manual_seed(0)
+    lazy = make(data, in_channels=dict.fromkeys(SIZES, -1))
+    mixed = make(data, in_channels={**SIZES, "term": -1})
+    for conv in (lazy, mixed):
+        out = conv(data.x_dict, data.edge_index_dict)
+        assert {kind: m.in_features for kind, m in zip(SIZES, conv.lin.maps, strict=True)} == SIZES
+        conv.load_state_dict(make(data).state_dict())
+        out["paper"].sum().backward()
+    one = make(data, in_channels=-1)
+    one(torch.randn(21, 6), one.relation_graph(data))
+    assert one.lin.in_features == 6
+    with pytest.raises(ValueError, match=r"\(nodes, 6\)"):
+        one(torch.randn(21, 5), one.relation_graph(data))
+
+
+def test_a_lazy_layer_is_that_of_its_weights(data):
+    lazy, known = make(data, in_channels=dict.fromkeys(SIZES, -1)), make(data)
+    lazy.load_state_dict(known.state_dict())
+    for kind, y in known(data).items():
+        torch.testing.assert_close(lazy(data)[kind], y)
+
+
+def test_a_network_takes_its_sizes_from_the_data_too(data):
+    for sizes in (-1, dict.fromkeys(SIZES, -1)):
+        net = MetaGraphNet(sizes, 8, 3, data.metadata(), "paper")
+        assert net(data).shape == (9, 3)
+        assert [m.in_features for m in net.project.maps] == list(SIZES.values())
+    same = {kind: torch.randn(count, 16) for kind, count in COUNTS.items()}
+    assert MetaGraphNet(16, 8, 3, data.metadata(), "paper")(same, data).shape == (9, 3)
+
+
+def test_what_is_not_a_size(data):
+    for sizes in (0, -2, 1.5, "16", None):
+        with pytest.raises(
+            ValueError, match=f"in_channels must be a positive integer, got {sizes!r}"
+        ):
+            make(data, in_channels=sizes)
+        with pytest.raises(ValueError, match="in_channels must be a positive integer"):
+            MetaGraphNet(sizes, 8, 3, data.metadata(), "paper")
+    with pytest.raises(ValueError, match="in_channels of 'term' must be a positive integer, got 0"):
+        make(data, in_channels={**SIZES, "term": 0})
+    with pytest.raises(TypeError, match=r"must be a dict \{node type: size\}"):
+        MetaGraphNet(16, 8, 3, {"writes": ("author", "paper")}, "paper")
+    with pytest.raises(ValueError, match="ids need the number"):
+        make(data, in_channels={**SIZES, "term": -1})(
+            {**data.x_dict, "term": torch.arange(4)}, data.edge_index_dict
+        )
+
+
+# ---------------------------------------------------------------------------------- types of a batch
+
+
+def test_a_batch_may_lack_node_types(data):
+    for sizes in (SIZES, dict.fromkeys(SIZES, -1)):
+        conv = make(data, in_channels=sizes)
+        x = {kind: h for kind, h in data.x_dict.items() if kind != "venue"}
+        edges = {kind: e for kind, e in data.edge_index_dict.items() if "venue" not in kind}
+        out = conv(x, edges)
+        assert list(out) == ["author", "paper", "term"]
+        empty = conv({**x, "venue": torch.empty(0, 2)}, edges)
+        for kind in out:
+            torch.testing.assert_close(out[kind], empty[kind])
+    net = MetaGraphNet(SIZES, 8, 3, data.metadata(), "venue").eval()
+    assert net(x, edges).shape == (0, 3)
+
+
+def test_edge_types_that_the_layer_does_not_know_are_ignored(data):
+    conv = make(data)
+    expected = conv(data.x_dict, data.edge_index_dict)
+    more = {**data.edge_index_dict, ("author", "likes", "venue"): torch.tensor([[0], [1]])}
+    data["author", "likes", "venue"].edge_index = torch.tensor([[0], [1]])
+    for edges in (more, data):
+        for kind, y in conv(data.x_dict, edges).items():
+            torch.testing.assert_close(y, expected[kind])
+
+
+# ---------------------------------------------------------------------------------- forms of edges
+
+
+def adj_t(index, kind):
+    size = (COUNTS[kind[2]], COUNTS[kind[0]])
+    ones = torch.ones(index.shape[1])
+    return torch.sparse_coo_tensor(index.flip(0), ones, size).coalesce().to_sparse_csr()
+
+
+def test_transposed_sparse_matrices_and_edge_index_objects_are_edges(data):
+    from torch_geometric import EdgeIndex
+
+    conv = make(data)
+    expected = conv(data.x_dict, data.edge_index_dict)
+    forms = {
+        "CSR": {kind: adj_t(e, kind) for kind, e in data.edge_index_dict.items()},
+        "COO": {kind: adj_t(e, kind).to_sparse_coo() for kind, e in data.edge_index_dict.items()},
+        "EdgeIndex": {
+            kind: EdgeIndex(e, sparse_size=(COUNTS[kind[0]], COUNTS[kind[2]]))
+            for kind, e in data.edge_index_dict.items()
+        },
+    }
+    for edges in forms.values():
+        for kind, y in conv(data.x_dict, edges).items():
+            torch.testing.assert_close(y, expected[kind])
+
+
+def test_hetero_data_after_to_sparse_tensor(data):
+    from torch_geometric.transforms import ToSparseTensor
+
+    for kind in EDGE_TYPES:  # it forgets how often an edge is there
+        data[kind].edge_index = data[kind].edge_index.unique(dim=1)
+    conv = make(data)
+    expected = conv(data)
+    sparse = ToSparseTensor(layout=torch.sparse_csr)(data)
+    assert "edge_index" not in sparse[EDGE_TYPES[0]]
+    for kind, y in conv(sparse).items():
+        torch.testing.assert_close(y, expected[kind])
+
+
+class SparseTensor:
+    """What torch_sparse's class offers, as far as it is used."""
+
+    def __init__(self, row, col, value):
+        self.parts = row, col, value
+
+    def sparse_sizes(self):
+        raise NotImplementedError
+
+    def coo(self):
+        return self.parts
+
+
+def test_sparse_tensors_by_what_they_can_be_asked(data):
+    conv = make(data)
+    edges = {k: SparseTensor(e[1], e[0], None) for k, e in data.edge_index_dict.items()}
+    expected = conv(data)
+    for kind, y in conv(data.x_dict, edges).items():
+        torch.testing.assert_close(y, expected[kind])
+
+
+# ---------------------------------------------------------------------------------- edge weights
+
+
+def weights_of(data, **options):
+    return {
+        kind: (torch.rand(e.shape[1], dtype=torch.float64) + 0.1).requires_grad_(**options)
+        for kind, e in data.edge_index_dict.items()
+    }
+
+
+@pytest.mark.parametrize("normalize", [None, "row", "sym"])
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_gradients_of_edge_weights(data, normalize, self_loops):
+    conv = make(data, normalize=normalize, self_loops=self_loops, dag=Dag.path(2)).double()
+    x = {kind: h.double() for kind, h in data.x_dict.items()}
+    weights = weights_of(data)
+
+    def run(*values):
+        out = conv(x, data.edge_index_dict, dict(zip(weights, values, strict=True)))
+        return torch.cat(list(out.values()))
+
+    constant = {kind: w.detach() for kind, w in weights.items()}
+    folded = torch.cat(list(conv(x, data.edge_index_dict, constant).values()))
+    torch.testing.assert_close(run(*weights.values()), folded)
+    torch.autograd.gradcheck(run, tuple(weights.values()), fast_mode=True)
+
+
+def test_weights_may_be_those_of_some_edge_types(data):
+    conv, weights = make(data), {EDGE_TYPES[2]: torch.rand(12) + 0.1}
+    out = conv(data.x_dict, data.edge_index_dict, weights)
+    data[EDGE_TYPES[2]].edge_weight = weights[EDGE_TYPES[2]]
+    for kind, y in conv(data).items():
+        torch.testing.assert_close(out[kind], y)
+    net = MetaGraphNet(SIZES, 8, 3, data.metadata(), "venue").eval()
+    torch.testing.assert_close(net(data.x_dict, data.edge_index_dict, weights), net(data))
+    with pytest.raises(ValueError, match="one value for each of 12 edges"):
+        conv(data.x_dict, data.edge_index_dict, {EDGE_TYPES[2]: torch.rand(3)})
+    with pytest.raises(ValueError, match="with_values"):
+        conv(data.x_dict, conv.relation_graph(data), weights)
+
+
+def test_edge_attributes_that_would_be_ignored_are_refused(data):
+    data[EDGE_TYPES[0]].edge_attr = torch.rand(12, 3)
+    with pytest.raises(ValueError, match="edge_attr, which would be ignored"):
+        make(data)(data)
+    data[EDGE_TYPES[0]].edge_weight = data[EDGE_TYPES[0]].edge_attr.mean(1)
+    make(data)(data)
+
+
+class Explained(torch.nn.Module):
+    """A network whose edges GNNExplainer can mask: it looks for `MessagePassing` by edge type."""
+
+    def __init__(self, net, edge_types):
+        super().__init__()
+        from torch_geometric.nn import MessagePassing
+
+        self.net = net
+        self.masks = torch.nn.ModuleDict({"__".join(kind): MessagePassing() for kind in edge_types})
+
+    def forward(self, x_dict, edge_index_dict):
+        masks = {kind: self.masks["__".join(kind)]._edge_mask for kind in edge_index_dict}
+        weights = {kind: mask.sigmoid() for kind, mask in masks.items() if mask is not None}
+        return self.net(x_dict, edge_index_dict, weights)
+
+
+def test_gnn_explainer_finds_the_edge_that_matters():
+    from torch_geometric.explain import Explainer, GNNExplainer
+
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["a"].x, data["b"].x = torch.tensor([[5.0], [0.0], [0.0], [0.0]]), torch.zeros(2, 1)
+    kind = ("a", "to", "b")
+    data[kind].edge_index = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1]])  # only node 0 has features
+    net = MetaGraphNet(
+        1, 8, 2, data.metadata(), "b", dag=Dag.path(1), normalize=None, divide=False, dropout=0.0,
+        choices={(0, 1): ["a__to__b"]},
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
+    for _ in range(50):  # node 0 of b is of class 1 because of the edge from node 0 of a
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(data), torch.tensor([1, 0]))
+        loss.backward()
+        optimizer.step()
+    explainer = Explainer(
+        Explained(net.eval(), [kind]),
+        GNNExplainer(epochs=60, lr=0.1, edge_size=0.1, edge_ent=0.0),
+        explanation_type="model",
+        edge_mask_type="object",
+        node_mask_type=None,
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "raw",
+        },
+    )
+    found = explainer(data.x_dict, data.edge_index_dict, index=0)
+    mask = found[kind].edge_mask
+    assert mask[0] > mask[1] + 0.1
+    assert mask[2:].tolist() == [0, 0]  # these do not end in the node that is asked for
+
+
+# ---------------------------------------------------------------------------------- converted once
+
+
+def test_a_graph_is_converted_once(data):
+    conv, other = make(data), make(data, rank=1)
+    graph = conv.relation_graph(data)
+    assert conv.relation_graph(data) is graph
+    assert other.relation_graph(data) is graph
+    assert conv.relation_graph(data.edge_index_dict, COUNTS) is graph
+    assert make(data, self_loops=False).relation_graph(data) is not graph
+    assert conv.double().relation_graph(data).dtype == torch.float64
+
+
+def test_a_changed_graph_is_converted_anew(data):
+    conv = make(data)
+    graph = conv.relation_graph(data)
+    data[EDGE_TYPES[0]].edge_index[0, 0] = 5  # in place
+    changed = conv.relation_graph(data)
+    assert changed is not graph
+    data[EDGE_TYPES[0]].edge_index = data[EDGE_TYPES[0]].edge_index.clone()
+    assert conv.relation_graph(data) is not changed
+    data["author"].x = torch.randn(7, 3)
+    assert dict(conv.relation_graph(data).node_counts)["author"] == 7
+
+
+def test_the_cache_is_bounded_forgets_and_can_be_turned_off(data):
+    from tensus_tn.nn import graph_cache, set_graph_cache_size
+
+    conv = make(data)
+    set_graph_cache_size(2)
+    try:
+        batches = [{EDGE_TYPES[0]: torch.tensor([[k], [k]])} for k in range(3)]
+        graphs = [conv.relation_graph(edges, COUNTS) for edges in batches]
+        assert len(graph_cache._graphs) == 2
+        assert conv.relation_graph(batches[2], COUNTS) is graphs[2]
+        assert conv.relation_graph(batches[0], COUNTS) is not graphs[0]
+        batches.clear()
+        assert not graph_cache._graphs
+        set_graph_cache_size(0)
+        assert conv.relation_graph(data) is not conv.relation_graph(data)
+        with pytest.raises(ValueError, match="non-negative integer"):
+            set_graph_cache_size(-1)
+    finally:
+        set_graph_cache_size(8)
+
+
+def test_tensors_that_count_no_changes_are_not_cached(data):
+    with torch.inference_mode():
+        edges = {EDGE_TYPES[0]: torch.tensor([[0], [1]])}
+        assert make(data).relation_graph(edges, COUNTS) is not make(data).relation_graph(
+            edges, COUNTS
+        )

@@ -32,7 +32,7 @@ def test_two_towers_score_pairs(typed_graph, x):
     torch.testing.assert_close(fixed(x, typed_graph, pairs), scores)
     fixed.reset_parameters()
     for net, new in zip(nets, (fixed.source, fixed.target), strict=True):
-        assert not torch.equal(new.convs[0].lin.weight, net.convs[0].lin.weight)
+        assert not torch.equal(new.project.maps[0].weight, net.project.maps[0].weight)
 
 
 def test_bad_pairs(typed_graph, x):

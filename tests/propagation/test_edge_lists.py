@@ -52,8 +52,7 @@ def test_from_hetero_data():
     assert dense(weighted)["paper__cites__paper"][6, 3] == 0.5
     assert weighted.relation_names[-1] == "identity"
     hetero[key].edge_weight.requires_grad_()
-    with pytest.raises(ValueError, match="with_values"):
-        RelationGraph.from_hetero_data(hetero)
+    assert RelationGraph.from_hetero_data(hetero).values().requires_grad
 
 
 class DglLike:
@@ -196,13 +195,6 @@ INDEX = torch.tensor([[0, 1], [1, 2]])
             "dict from the names of relations to sparse matrices, got list",
         ),
         (
-            lambda: RelationGraph.from_edge_index(
-                {"a": INDEX}, 3, edge_weight={"a": torch.ones(2, requires_grad=True)}
-            ),
-            ValueError,
-            "'a' require grad: .*with_values",
-        ),
-        (
             lambda: RelationGraph.from_scipy({"a": SQUARE, "b": sp.eye_array(4)}),
             ValueError,
             r"'b': expected a matrix of shape \(3, 3\) .*, got \(4, 4\)",
@@ -267,11 +259,26 @@ def test_hetero_data_without_what_is_needed():
     hetero = pytest.importorskip("torch_geometric.data").HeteroData()
     hetero["paper"].num_nodes = 3
     hetero["paper", "cites", "paper"].edge_attr = torch.ones(2)
-    with pytest.raises(ValueError, match="has no edge_index"):
+    with pytest.raises(ValueError, match="has neither edge_index nor adj_t"):
         RelationGraph.from_hetero_data(hetero)
     hetero["paper", "cites", "paper"].adj_t = torch.eye(3).to_sparse_csr()
-    with pytest.raises(ValueError, match="has no edge_index, but adj_t: leave out ToSparseTensor"):
+    with pytest.raises(ValueError, match="edge_attr, which would be ignored"):
         RelationGraph.from_hetero_data(hetero)
+
+
+@pytest.mark.parametrize("normalize", [None, "row", "sym"])
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_values_that_learn_are_those_that_do_not(normalize, self_loops):
+    index = torch.tensor([[0, 1, 1, 2, 0], [1, 0, 0, 2, 3]])  # one edge twice, one to itself
+    weight = torch.rand(5, dtype=torch.float64) + 0.1
+    options = {"normalize": normalize, "self_loops": self_loops, "identity": True}
+    constant = RelationGraph.from_edge_index({"a": index}, 4, edge_weight={"a": weight}, **options)
+    learned = RelationGraph.from_edge_index(
+        {"a": index}, 4, edge_weight={"a": weight.clone().requires_grad_()}, **options
+    )
+    assert learned.values().requires_grad
+    for name, matrix in learned.to_scipy().items():
+        np.testing.assert_allclose(matrix.toarray(), constant.to_scipy()[name].toarray())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from tensus_tn.propagation.relation_graph import RelationGraph
@@ -34,7 +35,7 @@ def tampered(path, **changes):
     with np.load(path) as file:
         arrays = {key: file[key] for key in file.files}
     for key, change in changes.items():
-        arrays[key] = change(arrays[key])
+        arrays[key] = change(arrays.get(key))
     np.savez(path, **arrays)
 
 
@@ -56,6 +57,16 @@ def tampered(path, **changes):
         ({"type_counts": lambda a: a + 0.5}, "must be an int, got 3.5"),
         ({"type_counts": np.atleast_2d}, "a count for each of"),
         ({"relation_names": lambda a: np.array([{}], dtype=object)}, "allow_pickle"),
+        ({"relation_names": lambda a: np.arange(len(a))}, "expected a list of names, got int64"),
+        ({"relation_names": np.atleast_2d}, "expected a list of names"),
+        ({"relation_names": lambda a: np.array([a[0]] * len(a))}, "two relations are named"),
+        ({"type_names": lambda a: np.array([a[0]] * len(a))}, "a count for each of"),
+        ({"type_counts": lambda a: a + 2**36}, "nodes would take .* bytes, above the limit"),
+        ({"value": lambda a: a + np.inf}, "edge values are not finite"),
+        ({"loop": lambda a: a + np.nan}, "self-loops are not finite"),
+        ({"seg_loop": lambda a: a + np.inf}, "self-loops are not finite"),
+        ({"seg_loop": lambda a: a + 1}, "have self-loops, but empty ones have none"),
+        ({"added": lambda a: np.ones(4, bool)}, "called self-loops, but join two nodes"),
     ],
 )
 def test_load_refuses_inconsistent_files(tmp_path, changes, message):
@@ -73,10 +84,10 @@ def test_load_refuses_other_and_truncated_files(tmp_path):
         RelationGraph.load(path)
     RelationGraph.from_edge_index(edge_lists(), COUNTS).save(path)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"RelationGraph\.save wrote: no zip archive"):
+    with pytest.raises(ValueError, match=r"RelationGraph\.save wrote: it is no zip archive"):
         RelationGraph.load(path)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="no zip archive"):
+    with pytest.raises(ValueError, match="it is no zip archive"):
         RelationGraph.load(path)
     with pytest.raises(FileNotFoundError):
         RelationGraph.load(tmp_path / "absent.npz")
@@ -99,3 +110,50 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError):
         graph.save(tmp_path / "absent" / "graph.npz")
+
+
+@pytest.mark.parametrize("name", ["identity", "zero"])
+def test_special_relations_are_what_they_are_called(tmp_path, name):
+    """Layers rely on it: an identity that doubles, or a zero that does not vanish, is refused."""
+    path = tmp_path / "graph.npz"
+    plain = RelationGraph.from_edge_index(edge_lists(), COUNTS)
+    special = RelationGraph.from_edge_index(edge_lists(), COUNTS, **{name: True})
+    for graph, wrong in [
+        (special, {"loop": lambda a: np.append(a[:-1], 1 - a[-1])}),
+        (special, {"loop": lambda a: np.append(a[:-1], 0.5)}),
+        (plain, {"relation_names": lambda a: np.append(name, a[1:])}),
+    ]:
+        graph.save(path)
+        assert_same(RelationGraph.load(path), graph)
+        tampered(path, **wrong)
+        with pytest.raises(ValueError, match=f"the name '{name}' is reserved"):
+            RelationGraph.load(path)
+
+
+def test_an_identity_may_have_edges(tmp_path):
+    graph = RelationGraph.from_scipy({"identity": sp.eye_array(3, format="csr")})
+    graph.save(tmp_path / "graph.npz")
+    assert_same(RelationGraph.load(tmp_path / "graph.npz"), graph)
+    tampered(tmp_path / "graph.npz", value=lambda a: a * 2)
+    with pytest.raises(ValueError, match="'identity' is reserved"):
+        RelationGraph.load(tmp_path / "graph.npz")
+
+
+def test_a_small_file_of_a_large_graph_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "graph.npz"
+    RelationGraph.from_edge_index(edge_lists(), COUNTS).save(path)
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    large = dict.fromkeys(("row", "rel", "col"), np.zeros(3 * 2**23, np.int32))
+    np.savez_compressed(path, **{**arrays, **large})
+    assert path.stat().st_size < 2**20
+    with pytest.raises(
+        ValueError, match=r"would take 301,.* bytes, above the limit of 268,435,456"
+    ):
+        RelationGraph.load(path)
+    with pytest.raises(ValueError, match="the lengths of its arrays disagree"):
+        RelationGraph.load(path, max_bytes=2**40)
+    graph = RelationGraph.from_edge_index(edge_lists(), COUNTS)
+    graph.save(path)
+    with pytest.raises(ValueError, match=r"above the limit of 100: .* raise max_bytes"):
+        RelationGraph.load(path, max_bytes=100)

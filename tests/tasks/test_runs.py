@@ -23,7 +23,7 @@ from tensus_tn.tasks import (
     restore,
     run,
 )
-from tensus_tn.tasks.checkpoint import load_checkpoint
+from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tests.tasks.problems import SMALL, Constant, assert_same_state, small_links, train
 
 DATA = Path(os.environ.get("TENSUS_DATA", "data"))
@@ -236,3 +236,28 @@ def test_two_epochs_on_dblp():
     assert trainer.evaluate("test")["macro_f1"] > 0.3
     best = best_meta_graphs(trainer.model, 1)[0][0]
     assert best.relations[3, 4] in ("AP", "identity")
+
+
+@pytest.mark.parametrize(
+    "key", ["config", "data", "model", "weight_optimizer", "core_optimizer", "best_state", "rng"]
+)
+def test_a_checkpoint_that_lacks_something_is_refused_by_name(tmp_path, task, key):
+    config = SMALL.with_values({"out": str(tmp_path), "epochs": 1})
+    run(config, task)
+    path, resumed = tmp_path / "checkpoint.pt", config.with_values({"resume": True, "epochs": 2})
+    state = load_checkpoint(path)
+    save_checkpoint(path, {name: value for name, value in state.items() if name != key})
+    with pytest.raises(ValueError, match=rf"checkpoint\.pt is not a whole checkpoint: .*{key}"):
+        run(resumed, task)
+    if key in ("config", "best_state"):
+        with pytest.raises(ValueError, match=rf"checkpoint\.pt is .*{key}"):
+            restore(tmp_path)
+    if key not in ("config", "data"):
+        save_checkpoint(path, {**state, key: 3})
+        with pytest.raises(ValueError, match=r"checkpoint\.pt does not fit its own settings"):
+            run(resumed, task)
+
+
+def test_more_than_the_memory_holds_is_refused_with_its_size(task):
+    with pytest.raises(ValueError, match=r"state of 1,000,000,000 features .* bytes of memory"):
+        run(SMALL.with_values({"hidden": 10**9}), task)
