@@ -303,7 +303,8 @@ def positive_integer(text: str) -> int:
 
 def _defaults(argv: Sequence[str]) -> Config:
     """What a flag is when it is not given: from `--config`, from a preset, or in general."""
-    from tensus_tn.tasks import Config, preset
+    from tensus_tn.data import has_pairs
+    from tensus_tn.tasks import PAIRS, Config, preset
     from tensus_tn.tasks.config import read_toml
 
     name = argv[0]
@@ -319,6 +320,8 @@ def _defaults(argv: Sequence[str]) -> Config:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {chosen!r}")
     data = Config(data=given.data or file.get("data", Config.data)).data  # checked
     out = str(Path("runs") / f"{name}-{Path(data).stem}")
-    ours = phase == "train" and data != "planted" and chosen is None
-    values = {**({} if ours else preset(data, phase)), "out": out, **file, "data": data}
-    return Config().with_values(values)
+    if phase == "train" and data != "planted" and chosen is None:
+        settings = dict(PAIRS) if has_pairs(data) else {}
+    else:
+        settings = preset(data, phase)
+    return Config().with_values({**settings, "out": out, **file, "data": data})

@@ -133,6 +133,14 @@ def test_help_shows_every_default_of_the_data(capsys):
     )
 
 
+def test_pairs_have_defaults_of_their_own(capsys):
+    text = help_of(capsys, "train", "--data", "amazon")
+    assert "a bias for either end, from ids and degrees (default: True)" in text
+    assert "epochs without improvement before stopping; 0: never stop (default: 20)" in text
+    text = help_of(capsys, "train", "--data", "amazon", "--preset", "diffmg")
+    assert "a bias for either end, from ids and degrees (default: False)" in text
+
+
 def test_flags_override_the_file_and_the_file_the_presets(folder):
     (folder / "c.toml").write_text(
         'data = "planted"\nlr = 0.5\nhidden = 4\nepochs = 2\nout = "o"\n'

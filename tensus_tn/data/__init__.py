@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from tensus_tn.data import catalogue
@@ -24,6 +25,7 @@ __all__ = [
     "Split",
     "from_dgl",
     "from_hetero_data",
+    "has_pairs",
     "load",
     "load_diffmg",
     "load_gtn",
@@ -33,6 +35,22 @@ __all__ = [
     "planted",
     "write_predictions",
 ]
+
+
+def has_pairs(source: str | os.PathLike[str]) -> bool:
+    """Whether a source, as `load` takes it, is of pairs to be predicted, by its name and files alone.
+
+    Example:
+        >>> has_pairs("amazon"), has_pairs("dblp")
+        (True, False)
+    """
+    path = Path(source)
+    known = catalogue.KNOWN.get(str(source)) or catalogue.known_file(path)
+    if known is not None:
+        return bool(known.ratings)
+    if not path.is_dir() or any((path / name).exists() for name in ("edges.pkl", "node.dat")):
+        return False
+    return (path / "adjs_offset.pkl").exists() or any(path.glob("*.dat"))
 
 
 def load(source: str | os.PathLike[str], **options: Any) -> Dataset:

@@ -117,6 +117,11 @@ KNOWN = {
 }
 
 
+def known_file(path: Path) -> Source | None:
+    """The known data set whose file this is, by its name."""
+    return next((source for source in KNOWN.values() if source.file == path.name), None)
+
+
 def data_folder() -> Path:
     """`$TENSUS_DATA`, or `data` in the working directory."""
     return Path(os.environ.get("TENSUS_DATA", "data"))
@@ -127,7 +132,7 @@ def find(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if path.exists():
         return path
-    known = next((s for s in KNOWN.values() if s.file == path.name), None)
+    known = known_file(path)
     if known is None:
         names = [*KNOWN, "planted"]
         # Names are also those of presets, so another spelling is not taken for one, but suggested.
@@ -142,7 +147,7 @@ def find(path: str | os.PathLike[str]) -> Path:
 
 def verify(path: Path) -> None:
     """Compare the checksum of a known file; others are taken as they are."""
-    known = next((s for s in KNOWN.values() if s.file == path.name), None)
+    known = known_file(path)
     if known is None:
         return
     found = hashlib.sha256(path.read_bytes()).hexdigest()

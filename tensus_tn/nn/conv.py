@@ -29,6 +29,7 @@ from tensus_tn.nn.projection import (
     check_features,
     check_node_types,
     known_features,
+    num_nodes,
 )
 from tensus_tn.nn.schema import EdgeType, Metadata, Schema
 from tensus_tn.nn.search import MetaGraphSearch
@@ -422,7 +423,7 @@ class MetaGraphConv(nn.Module):
         return self.lin.in_features if isinstance(self.lin, nn.Linear) else self.out_channels
 
     def _forward_types(
-        self, x: Features, graph: Any, weights: EdgeWeights, draw: Sequence[Draw] | None
+        self, x: Mapping[str, Tensor], graph: Any, weights: EdgeWeights, draw: Sequence[Draw] | None
     ) -> dict[str, Tensor]:
         kinds = self.schema.node_types
         if not kinds:
@@ -449,7 +450,10 @@ class MetaGraphConv(nn.Module):
 
         Its node types must stand in the order of the metadata; if that names none, in that of `x`.
         """
-        sizes = {kind: len(x[kind]) if kind in x else 0 for kind in self.schema.node_types or x}
+        sizes = {
+            kind: num_nodes(kind, x[kind]) if kind in x else 0
+            for kind in self.schema.node_types or x
+        }
         converted: RelationGraph
         if isinstance(graph, RelationGraph):
             if weights is not None:

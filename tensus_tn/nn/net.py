@@ -18,10 +18,11 @@ from tensus_tn.nn.convert import features_and_graph
 from tensus_tn.nn.drawn import Draw, check_sampling
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.projection import (
+    NodeInputs,
     Projections,
+    Sizes,
     check_channels,
     check_node_types,
-    drop_features,
     known_features,
 )
 from tensus_tn.nn.schema import Metadata, Schema
@@ -57,14 +58,15 @@ class MetaGraphNet(nn.Module):
     Args:
         in_channels: The feature size of every node type, in the order of the graph's nodes (which
             is that of the metadata, where it names the node types); one number for all types; -1
-            for a size that the first features tell.
+            for a size that the first features tell; or the sizes of several inputs, as `NodeInputs`.
         hidden_channels: The size of all states.
         out_channels: The number of classes; None for no head, so that states come out.
         metadata: As for `MetaGraphConv`.
         target: The node type whose nodes come out.
         num_layers: Only the links into the sink of the last layer are bound to the target type.
         head: Two linear maps with a ReLU between them (`"mlp"`), or one (`"linear"`).
-        dropout: On the features, unless they are ids, and on what enters the head.
+        dropout: On the features (of ids: on the vectors that they become), and on what enters the
+            head.
         state_dropout: On what enters a layer, after the projection; in DiffMG the only one.
         input_activation: After the projection, for example `torch.tanh`.
         norm, activation: Of every layer; of the last one, applied to the target's nodes alone.
@@ -85,7 +87,7 @@ class MetaGraphNet(nn.Module):
 
     def __init__(
         self,
-        in_channels: int | Mapping[str, int],
+        in_channels: int | Sizes,
         hidden_channels: int,
         out_channels: int | None,
         metadata: Metadata | Schema,
@@ -209,8 +211,8 @@ class MetaGraphNet(nn.Module):
         """Class scores (or states) of the target nodes.
 
         Args:
-            x: Features of every node type: (n, size), dense or sparse, or ids (n,) for one-hot ones;
-                or a `HeteroData` that has them, and the graph too.
+            x: Features of every node type: (n, size), dense or sparse, or ids (n,) for one-hot ones,
+                or several as `NodeInputs`; or a `HeteroData` that has them, and the graph too.
             graph: All relations over all nodes, in the order of `in_channels`: a `RelationGraph`;
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
             edge_weight_dict: As for `MetaGraphConv`.
@@ -219,9 +221,7 @@ class MetaGraphNet(nn.Module):
         x, graph = features_and_graph(x, graph)
         x = known_features(x, self.project.node_types)
         graph = self.layers[0].graph_of(x, graph, edge_weight_dict)
-        if self.training:
-            x = {kind: drop_features(features, self.dropout) for kind, features in x.items()}
-        parts = self.project(x)
+        parts = self.project(x, self.dropout if self.training else 0.0)
         h: Tensor = torch.cat(parts)
         h = h if self.input_activation is None else self.input_activation(h)
         place = self.project.node_types.index(self.target)
@@ -233,7 +233,7 @@ class MetaGraphNet(nn.Module):
         return h if self.head is None else self.head(F.dropout(h, self.dropout, self.training))
 
 
-def _by_type(in_channels: Any, schema: Schema) -> dict[str, int]:
+def _by_type(in_channels: Any, schema: Schema) -> dict[str, int | NodeInputs[int]]:
     """The size of every node type; one number is that of all."""
     if isinstance(in_channels, Mapping):
         return dict(in_channels)

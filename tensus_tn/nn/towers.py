@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tensus_tn.nn.bias import PairBias, check_pairs
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.net import Draws, MetaGraphNet
-from tensus_tn.nn.projection import Features
-from tensus_tn.propagation.node_ids import require_ids
+from tensus_tn.nn.projection import Features, NodeInputs
 
 #: For each layer, one meta-graph or several to mix.
 Fixed = Sequence[MetaGraph | Sequence[MetaGraph]]
 
 
 class TwoTowers(nn.Module):
-    """Link prediction: a network for either end, and the dot product of their states.
+    """Link prediction: a network for either end, the dot product of their states, and a bias.
 
     Args:
-        source: The network of the first nodes of all pairs, without a classifier.
+        source: The network of the first nodes of all pairs, without a head.
         target: That of the second ones.
+        bias: Added to the scores; it sees the `degree` of `NodeInputs`, where there are such.
 
     Example:
         >>> from tensus_tn import RelationGraph
@@ -34,22 +36,30 @@ class TwoTowers(nn.Module):
         torch.Size([2])
     """
 
-    def __init__(self, source: MetaGraphNet, target: MetaGraphNet) -> None:
+    def __init__(
+        self, source: MetaGraphNet, target: MetaGraphNet, bias: PairBias | None = None
+    ) -> None:
         super().__init__()
-        self.source, self.target = source, target
+        self.source, self.target, self.bias = source, target, bias
 
     def arch_parameters(self) -> list[nn.Parameter]:
         """The logits of the cores of both networks."""
         return self.source.arch_parameters() + self.target.arch_parameters()
 
     def weight_parameters(self) -> list[nn.Parameter]:
-        """All other parameters."""
+        """All other parameters, but those of the bias."""
         return self.source.weight_parameters() + self.target.weight_parameters()
+
+    def bias_parameters(self) -> list[nn.Parameter]:
+        """Those of the bias, if there is one."""
+        return [] if self.bias is None else list(self.bias.parameters())
 
     def reset_parameters(self) -> None:
         """Draw new initial values of all parameters."""
         self.source.reset_parameters()
         self.target.reset_parameters()
+        if self.bias is not None:
+            self.bias.reset_parameters()
 
     def sample(
         self,
@@ -67,11 +77,21 @@ class TwoTowers(nn.Module):
 
     def derive(self, k: int = 1) -> TwoTowers:
         """Both networks over their best `k` meta-graphs alone."""
-        return TwoTowers(self.source.derive(k), self.target.derive(k))
+        return TwoTowers(self.source.derive(k), self.target.derive(k), copy.deepcopy(self.bias))
 
     def fix(self, source: Fixed, target: Fixed) -> TwoTowers:
         """Both networks over given meta-graphs alone: for each layer of either, one or several."""
-        return TwoTowers(self.source.fix(*source), self.target.fix(*target))
+        nets = self.source.fix(*source), self.target.fix(*target)
+        return TwoTowers(*nets, copy.deepcopy(self.bias))
+
+    def bias_scores(self, x: Features, pairs: Tensor) -> Tensor:
+        """What the bias alone says (B,) of `pairs` (2, B)."""
+        if self.bias is None:
+            raise ValueError("these towers have no bias")
+        ends = (x[self.source.target], x[self.target.target])
+        degrees = (end.degree if isinstance(end, NodeInputs) else None for end in ends)
+        scores: Tensor = self.bias(pairs, *degrees)
+        return scores
 
     def forward(
         self,
@@ -85,8 +105,6 @@ class TwoTowers(nn.Module):
         drawn = (None, None) if draw is None else draw
         source: Tensor = self.source(x, graph, draw=drawn[0])
         target: Tensor = self.target(x, graph, draw=drawn[1])
-        if pairs.ndim != 2 or len(pairs) != 2:
-            raise ValueError(f"pairs must have shape (2, B), got {tuple(pairs.shape)}")
-        first = require_ids("source node", pairs[0], len(source))
-        second = require_ids("target node", pairs[1], len(target))
-        return (source.index_select(0, first) * target.index_select(0, second)).sum(-1)
+        first, second = check_pairs(pairs, len(source), len(target))
+        scores = (source.index_select(0, first) * target.index_select(0, second)).sum(-1)
+        return scores if self.bias is None else scores + self.bias_scores(x, pairs)

@@ -4,7 +4,7 @@ from tensus_tn.tasks.comparison import METHODS, Method, compare, equal_rank, tab
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.cross_entropy import Candidate, cross_entropy_search
 from tensus_tn.tasks.models import best_meta_graphs, build_model
-from tensus_tn.tasks.presets import preset
+from tensus_tn.tasks.presets import PAIRS, preset
 from tensus_tn.tasks.result import Result
 from tensus_tn.tasks.runs import fit, load_task, restore, run
 from tensus_tn.tasks.task import LinkPrediction, NodeClassification, Task, make_task
@@ -12,6 +12,7 @@ from tensus_tn.tasks.train import Trainer
 
 __all__ = [
     "METHODS",
+    "PAIRS",
     "Candidate",
     "Config",
     "LinkPrediction",

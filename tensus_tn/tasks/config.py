@@ -13,6 +13,7 @@ import torch
 
 from tensus_tn.data import Normalisation
 from tensus_tn.data.arrays import NodeTypes
+from tensus_tn.tasks.task import Inputs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,6 +60,11 @@ class Config:
     activation: Literal["relu", "gelu"] = _option("relu", "after that")
     input_activation: Literal["none", "tanh"] = _option("none", "after the input projection")
 
+    inputs: Inputs = _option(  # noqa: RUF009
+        "features", "of pairs: the nodes' features, or their structure: ids, degrees, spectrum"
+    )
+    bias: bool = _option(False, "of pairs: a bias for either end, from ids and degrees")
+
     search: Literal["soft", "sampled", "gumbel"] = _option(
         "soft", "all relations weighted; or one a link, epsilon-greedy as in DiffMG, or by Gumbel"
     )
@@ -72,6 +78,8 @@ class Config:
     epochs: int = _option(150, "at most")
     lr: float = _option(0.005, "learning rate of the weights (Adam)")
     weight_decay: float = _option(0.001, "of the weights")
+    bias_lr: float = _option(0.03, "learning rate of the biases of pairs")
+    bias_weight_decay: float = _option(3e-5, "of the biases of pairs")
     core_lr: float = _option(0.1, "learning rate of the cores (Adam)")
     epsilon: float = _option(0.0, "sampled: the chance of a random meta-graph in the first epoch")
     epsilon_decay: float = _option(0.9, "factor of epsilon after every epoch")
@@ -99,7 +107,9 @@ class Config:
         for name in ("dropout", "state_dropout", "epsilon", "epsilon_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
-        for name in ("lr", "core_lr", "weight_decay", "init_scale", "patience"):
+        for name in (
+            "lr", "core_lr", "bias_lr", "weight_decay", "bias_weight_decay", "init_scale", "patience",
+        ):  # fmt: skip
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.resume and self.overwrite:

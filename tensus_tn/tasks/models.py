@@ -12,7 +12,7 @@ from torch import nn
 
 from tensus_tn.dag import Dag
 from tensus_tn.explorer.page import View
-from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
+from tensus_tn.nn import MetaGraph, MetaGraphNet, NodeInputs, PairBias, TwoTowers
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.task import ModelSpec
@@ -52,7 +52,9 @@ def build_model(
                 f"meta-graphs of {len(chosen)} networks, but {len(nets)} are to be trained"
             )
         nets = [net.fix(meta_graphs) for net, meta_graphs in zip(nets, chosen, strict=True)]
-    return nets[0] if len(nets) == 1 else TwoTowers(*nets)
+    if len(nets) == 1:
+        return nets[0]
+    return TwoTowers(nets[0], nets[1], _bias(spec) if config.bias else None)
 
 
 def best_meta_graphs(model: MetaGraphNet | TwoTowers, k: int) -> list[list[MetaGraph]]:
@@ -80,10 +82,20 @@ def _networks(model: MetaGraphNet | TwoTowers) -> dict[str, MetaGraphNet]:
     return {"": model}
 
 
+def _bias(spec: ModelSpec) -> PairBias:
+    sizes = [spec["in_channels"][kind] for kind in spec["targets"]]
+    degrees = [size.get("degree", 0) if isinstance(size, dict) else 0 for size in sizes]
+    return PairBias([spec["num_nodes"][kind] for kind in spec["targets"]], degrees)
+
+
 def _network(config: Config, spec: ModelSpec, target: str) -> MetaGraphNet:
     dag = Dag.complete(config.steps) if config.topology == "complete" else Dag.path(config.steps)
+    sizes = {
+        kind: NodeInputs(**size) if isinstance(size, dict) else size
+        for kind, size in spec["in_channels"].items()
+    }
     return MetaGraphNet(
-        spec["in_channels"],
+        sizes,
         config.hidden,
         spec["num_classes"],
         spec["metadata"],

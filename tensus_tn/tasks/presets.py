@@ -1,11 +1,20 @@
-"""Settings in the place of the defaults: DiffMG's, and those of the planted graph."""
+"""Settings in the place of the defaults: ours for pairs, DiffMG's, and those of the planted graph."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 Phase = Literal["search", "train"]
 
+#: For pairs, where the defaults are for the classes of nodes: `Config(data="amazon", **PAIRS)`.
+PAIRS: Mapping[str, Any] = MappingProxyType({
+    "normalisation": "diffmg", "divide": False, "topology": "complete", "affine": True,
+    "norm": "affine", "activation": "gelu", "inputs": "structure", "bias": True, "dropout": 0.6,
+    "lr": 0.01, "core_lr": 0.01, "select": "metric", "patience": 20,
+    "epochs": 250,
+})  # fmt: skip
 #: DiffMG's network and its training; the rank is left as it is set.
 _DIFFMG: dict[str, Any] = {
     "normalisation": "diffmg", "divide": False, "topology": "complete", "steps": 4, "hidden": 64,

@@ -73,7 +73,9 @@ def load_task(config: Config) -> Task:
     given = {"node_types": config.node_types, "seed": config.split_seed}
     usual = {"node_types": "true", "seed": 0}  # not every loader knows these
     options = {key: value for key, value in given.items() if value != usual[key]}
-    return make_task(load(config.data, **options), config.normalisation, config.device)
+    return make_task(
+        load(config.data, **options), config.normalisation, config.device, config.inputs
+    )
 
 
 def fit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -11,13 +11,19 @@ from torch import Tensor, nn
 
 from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
 from tensus_tn.data.dataset import SPLITS
+from tensus_tn.data.structure import known_pairs, log_degrees, spectral
+from tensus_tn.nn import NodeInputs, TwoTowers
+from tensus_tn.nn.projection import Features
 from tensus_tn.tasks.metrics import association, auc, f1
+
+Inputs = Literal["features", "structure"]
 
 
 class ModelSpec(TypedDict):
     """What a network must know of its data, in plain values: so a checkpoint can hold it."""
 
-    in_channels: dict[str, int]
+    in_channels: dict[str, int | dict[str, int]]  # of several inputs, by name
+    num_nodes: dict[str, int]
     metadata: dict[str, tuple[str, str]]
     targets: list[str]  # one node type, or the two of pairs
     num_classes: int | None
@@ -74,6 +80,10 @@ class NodeClassification:
             return F.binary_cross_entropy_with_logits(output, labels.to(output.dtype))
         return F.cross_entropy(output, labels)
 
+    def objective(self, model: nn.Module, split: Split, **options: Any) -> Tensor:
+        """The loss that is trained."""
+        return self.loss(self.outputs(model, [split], **options)[split], split)
+
     def predict(self, output: Tensor) -> Tensor:
         """Classes (n,) from class scores; or 0/1 (n, num_classes) where a node may have several."""
         return (output > 0).long() if self.multi_label else output.argmax(1)
@@ -114,6 +124,18 @@ class LinkPrediction:
     A model is called as `model(x, graph, pairs)`, with `pairs` (2, B) in ids within their node
     types, and returns their scores (B,).
 
+    A model with a bias (`bias_scores`) also learns from what that says alone: of the training pairs,
+    so that the rest of the model need not learn it, and of the edges that the graph has between the
+    two types, all of which are positive.
+
+    Args:
+        data: With pairs.
+        normalisation: Of the graph, see `Dataset.graph`.
+        device: Of all tensors.
+        inputs: What a network sees of the nodes: their `"features"`, which are one-hot where there
+            are none; or their `"structure"`: ids, log degrees, the singular vectors of the edges
+            between the two types, and features where there are some.
+
     Example:
         >>> from tensus_tn.data import Relation
         >>> buys = torch.tensor([[0, 1], [2, 3]])
@@ -137,11 +159,14 @@ class LinkPrediction:
         data: Dataset,
         normalisation: Normalisation = "row",
         device: torch.device | str = "cpu",
+        inputs: Inputs = "features",
     ) -> None:
         if not isinstance(data.target, NodePairs):
             raise TypeError(f"link prediction needs pairs, {data.name!r} has {data.target}")
         self.data, self.graph = data, data.graph(normalisation).to(device)
-        self.x = _moved(data.inputs(), device)
+        given = data.inputs() if inputs == "features" else _structure(data)
+        self.x = _moved(given, device)
+        self.known = known_pairs(data).to(device)
         self.source, self.target = data.target.source, data.target.destination
         start = torch.tensor([data.slices[self.source].start, data.slices[self.target].start])
         self.pairs = {
@@ -167,6 +192,17 @@ class LinkPrediction:
         positive, negative = output.chunk(2)
         return -(F.logsigmoid(positive) + F.logsigmoid(-negative)).mean()
 
+    def objective(self, model: nn.Module, split: Split, **options: Any) -> Tensor:
+        """The loss that is trained: of the scores, and of the bias alone where there is one."""
+        loss = self.loss(self.outputs(model, [split], **options)[split], split)
+        if not isinstance(model, TwoTowers) or model.bias is None:
+            return loss
+        pairs = self.pairs[split]
+        bias = model.bias_scores(self.x, torch.cat([pairs, self.known], 1))
+        alone, known = bias.split([pairs.shape[1], self.known.shape[1]])
+        share = -F.logsigmoid(known).sum() / (pairs.shape[1] / 2)
+        return loss + self.loss(alone, split) + share
+
     def scores(self, output: Tensor, split: Split) -> dict[str, float]:
         """The area under the ROC curve."""
         return {"auc": auc(*output.chunk(2))}
@@ -176,10 +212,36 @@ class LinkPrediction:
         return ""
 
 
-def _spec(
-    data: Dataset, x: Mapping[str, Tensor], targets: list[str], num_classes: int | None
-) -> ModelSpec:
-    in_channels = {kind: features.shape[1] for kind, features in x.items()}
+def _structure(data: Dataset) -> dict[str, NodeInputs[Tensor]]:
+    """Ids, and what the graph and the data say of the nodes of every type."""
+    degrees, vectors = log_degrees(data), spectral(data)
+    given = {
+        kind: {
+            "features": data.features.get(kind),
+            "id": torch.arange(count),
+            "degree": degrees[kind],
+            "spectral": vectors.get(kind),
+        }
+        for kind, count in data.node_counts.items()
+    }
+    return {
+        kind: NodeInputs(**{name: x for name, x in several.items() if _says_something(x)})
+        for kind, several in given.items()
+    }
+
+
+def _says_something(x: Tensor | None) -> bool:
+    return x is not None and (x.ndim == 1 or x.shape[1] > 0)
+
+
+def _size(kind: str, x: Tensor | NodeInputs[Tensor], counts: Mapping[str, int]) -> Any:
+    if isinstance(x, NodeInputs):
+        return {name: _size(kind, part, counts) for name, part in x.present().items()}
+    return counts[kind] if x.ndim == 1 else x.shape[1]
+
+
+def _spec(data: Dataset, x: Features, targets: list[str], num_classes: int | None) -> ModelSpec:
+    in_channels = {kind: _size(kind, features, data.node_counts) for kind, features in x.items()}
     for target in targets:
         if all(destination != target for _, destination in data.metadata.values()):
             raise ValueError(
@@ -187,26 +249,41 @@ def _spec(
                 f"could only be a copy; relations are {data.metadata}"
             )
     return ModelSpec(
-        in_channels=in_channels, metadata=data.metadata, targets=targets, num_classes=num_classes
+        in_channels=in_channels,
+        num_nodes=dict(data.node_counts),
+        metadata=data.metadata,
+        targets=targets,
+        num_classes=num_classes,
     )
 
 
-def _moved(x: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
-    return {kind: features.to(device) for kind, features in x.items()}
+def _moved(x: Features, device: torch.device | str) -> dict[str, Any]:
+    return {
+        kind: NodeInputs(**{name: part.to(device) for name, part in given.present().items()})
+        if isinstance(given, NodeInputs)
+        else given.to(device)
+        for kind, given in x.items()
+    }
 
 
 Task = NodeClassification | LinkPrediction
 
 
 def make_task(
-    data: Dataset, normalisation: Normalisation = "row", device: torch.device | str = "cpu"
+    data: Dataset,
+    normalisation: Normalisation = "row",
+    device: torch.device | str = "cpu",
+    inputs: Inputs = "features",
 ) -> Task:
     """The task that fits what a data set has, labels or pairs, with its tensors on a device.
+
+    `inputs` are those of pairs, see `LinkPrediction`.
 
     Example:
         >>> from tensus_tn.data import planted
         >>> make_task(planted(num_nodes=50)).metric
         'macro_f1'
     """
-    kind = NodeClassification if isinstance(data.target, NodeLabels) else LinkPrediction
-    return kind(data, normalisation, device)
+    if isinstance(data.target, NodeLabels):
+        return NodeClassification(data, normalisation, device)
+    return LinkPrediction(data, normalisation, device, inputs)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tensus_tn.data import Split
+from tensus_tn.nn import TwoTowers
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.progress import Progress
@@ -58,10 +59,14 @@ class Trainer:
         arch_parameters = getattr(model, "arch_parameters", None)
         cores = arch_parameters() if arch_parameters else []
         ids = {id(core) for core in cores}
+        biases = model.bias_parameters() if isinstance(model, TwoTowers) else []
+        ids |= {id(bias) for bias in biases}
         weights = [p for p in model.parameters() if id(p) not in ids]
-        self.weight_optimizer = torch.optim.Adam(
-            weights, lr=config.lr, weight_decay=config.weight_decay
-        )
+        groups: list[dict[str, Any]] = [
+            {"params": weights, "lr": config.lr, "weight_decay": config.weight_decay},
+            {"params": biases, "lr": config.bias_lr, "weight_decay": config.bias_weight_decay},
+        ]
+        self.weight_optimizer = torch.optim.Adam([group for group in groups if group["params"]])
         self.core_optimizer = torch.optim.Adam(cores, lr=config.core_lr) if cores else None
         self._sampled = config.search != "soft" and bool(cores)
         if self._sampled and not hasattr(model, "sample"):
@@ -149,7 +154,7 @@ class Trainer:
     ) -> float:
         """One gradient step on the loss of a split."""
         self.model.zero_grad(set_to_none=True)
-        loss = self.task.loss(self.task.outputs(self.model, [split], **draw)[split], split)
+        loss = self.task.objective(self.model, split, **draw)
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tensus_tn.nn import MetaGraphNet
+from tensus_tn.nn import MetaGraphNet, NodeInputs
 from tensus_tn.nn.projection import Projection, Projections, drop_features
 from tests.nn.meta_graphs import SIZES, TYPES
 
@@ -53,3 +53,44 @@ def test_ids_are_not_dropped():
 def test_more_weights_than_the_memory_holds_are_refused():
     with pytest.raises(ValueError, match=r"10,000,000,000,000 weights .* bytes of memory"):
         Projections({"a": 10_000}, 10**9)
+
+
+def test_several_inputs_of_a_type_are_added_up():
+    project = Projections({"a": NodeInputs(features=5, id=3, degree=4, spectral=2), "b": 4}, 8)
+    x = {
+        "a": NodeInputs(torch.randn(3, 5), torch.arange(3), torch.randn(3, 4), torch.randn(3, 2)),
+        "b": torch.randn(2, 4),
+    }
+    maps = project.maps[0]
+    parts = {"features": x["a"].features, "id": x["a"].id}
+    parts["computed"] = torch.cat([x["a"].degree, x["a"].spectral], 1)
+    expected = sum(maps[name](value) for name, value in parts.items())
+    torch.testing.assert_close(project(x)[0], expected)
+    torch.testing.assert_close(project(x)[1], project.maps[1](x["b"]))
+    biases = [maps[name].bias for name in maps]
+    assert [bias is None for bias in biases] == [False, True, True]  # one for the type
+
+
+def test_dropout_of_inputs_spares_degrees_and_embeddings():
+    torch.manual_seed(0)
+    project = Projections({"a": NodeInputs(id=500, degree=2)}, 8, bias=False)
+    x = NodeInputs(id=torch.arange(500), degree=torch.randn(500, 2))
+    ids, degrees = project.maps[0]["id"](x.id), project.maps[0]["computed"](x.degree)
+    left = project({"a": x}, dropout=0.25)[0] - degrees
+    kept = left.abs() > 1e-6
+    torch.testing.assert_close(left[kept], ids[kept] / 0.75, rtol=1e-3, atol=1e-5)
+    assert 0.7 < kept.float().mean() < 0.8
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        (NodeInputs(id=torch.arange(3)), ValueError, r"inputs \['id', 'computed'\], got \['id'\]"),
+        (NodeInputs(id=3, degree=torch.ones(3, 2)), TypeError, "must be a tensor, got int"),
+    ],
+)
+def test_wrong_inputs_are_refused(inputs, error, message):
+    with pytest.raises(error, match=message):
+        Projections({"a": NodeInputs(id=3, degree=2)}, 8)({"a": inputs})
+    with pytest.raises(ValueError, match="no inputs"):
+        Projections({"a": NodeInputs()}, 8)

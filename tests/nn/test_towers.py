@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tensus_tn.nn import MetaGraphNet, TwoTowers
+from tensus_tn.nn import MetaGraphNet, NodeInputs, PairBias, TwoTowers
 from tests.nn.meta_graphs import SIZES, TYPES
 
 
@@ -44,3 +44,28 @@ def test_bad_pairs(typed_graph, x):
     ]:
         with pytest.raises(ValueError, match=message):
             towers(x, typed_graph, pairs)
+
+
+def test_a_bias_is_added_and_sees_the_degrees(typed_graph, x):
+    sizes = {**SIZES, "A": NodeInputs(features=3, degree=2)}
+    x = {**x, "A": NodeInputs(features=x["A"], degree=torch.randn(4, 2))}
+    nets = [MetaGraphNet(sizes, 8, None, TYPES, kind, dropout=0.0) for kind in ("A", "P")]
+    bias = PairBias((4, 6), (2, 0))
+    for parameter in bias.parameters():
+        torch.nn.init.normal_(parameter)
+    towers, pairs = TwoTowers(*nets, bias), torch.tensor([[0, 3, 2], [5, 5, 1]])
+    alone = bias(pairs, x["A"].degree, None)
+    torch.testing.assert_close(towers.bias_scores(x, pairs), alone)
+    without = TwoTowers(*nets)
+    torch.testing.assert_close(
+        towers(x, typed_graph, pairs), without(x, typed_graph, pairs) + alone
+    )
+    with pytest.raises(ValueError, match="no bias"):
+        without.bias_scores(x, pairs)
+    groups = towers.arch_parameters(), towers.weight_parameters(), towers.bias_parameters()
+    assert sum(map(len, groups)) == len(list(towers.parameters()))
+    derived = towers.derive()
+    torch.testing.assert_close(derived.bias_scores(x, pairs), alone)
+    derived.reset_parameters()
+    assert (derived.bias_scores(x, pairs) == 0).all()
+    torch.testing.assert_close(towers.bias_scores(x, pairs), alone)

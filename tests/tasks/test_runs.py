@@ -1,5 +1,6 @@
 """Runs: what they learn, and how they go on after a kill."""
 
+import copy
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import torch
 
 from tensus_tn.data import load, planted
 from tensus_tn.tasks import (
+    PAIRS,
     Config,
     Trainer,
     best_meta_graphs,
@@ -53,6 +55,26 @@ def test_links_are_learned():
     assert trainer.evaluate("test")["auc"] > 0.9
     best = max(record["val_auc"] for record in trainer.history)
     assert trainer.evaluate("val")["auc"] == best  # the best state is back in the model
+
+
+def test_pairs_are_learned_by_their_recipe_and_restored(tmp_path):
+    task = make_task(small_links(), "diffmg", inputs="structure")
+    settings = {**PAIRS, "epochs": 60, "hidden": 8, "progress": False, "out": str(tmp_path)}
+    result = run(Config(**settings), task)
+    assert result.test["auc"] > 0.9
+    config, model = restore(tmp_path)
+    assert Trainer(model, task, config).evaluate("test") == result.test
+
+
+def test_biases_learn_at_a_rate_of_their_own():
+    task = make_task(small_links(), "diffmg", inputs="structure")
+    settings = {**PAIRS, "epochs": 1, "hidden": 8, "progress": False, "lr": 0.0, "core_lr": 0.0}
+    before = build_model(Config(**settings, seed=1), task.spec)
+    trainer = Trainer(copy.deepcopy(before), task, Config(**settings))
+    trainer.step()
+    old, new = dict(before.named_parameters()), dict(trainer.model.named_parameters())
+    moved = {name for name in old if not torch.equal(old[name], new[name])}
+    assert moved == {name for name in old if name.startswith("bias.")}
 
 
 def test_any_model_can_be_fitted(task):

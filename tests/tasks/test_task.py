@@ -7,9 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tensus_tn.data import NodeLabels, planted
-from tensus_tn.tasks import (
-    make_task,
-)
+from tensus_tn.tasks import PAIRS, Config, build_model, make_task
 from tests.tasks.problems import small_links
 
 
@@ -103,3 +101,34 @@ def test_a_model_that_learned_nothing_is_scored():
     g = torch.Generator().manual_seed(0)
     nothing = {s: torch.randn(len(task.nodes[s]), 2, generator=g) for s in ("val", "test")}
     assert task.why_unscored(nothing) == ""
+
+
+def test_a_bias_learns_from_pairs_and_edges_too():
+    task = make_task(small_links(), "diffmg", inputs="structure")
+    torch.manual_seed(0)
+    model = build_model(Config(hidden=4, **{**PAIRS, "dropout": 0.0}), task.spec)
+    for parameter in model.bias_parameters():
+        torch.nn.init.normal_(parameter)
+    pairs = task.pairs["train"]
+    full, alone = model(task.x, task.graph, pairs), model.bias_scores(task.x, pairs)
+    edges = model.bias_scores(task.x, task.known)
+    expected = sum(
+        -(score[:90].sigmoid().log() + (1 - score[90:].sigmoid()).log()).mean()
+        for score in (full, alone)
+    )
+    expected = expected - edges.sigmoid().log().sum() / 90
+    torch.testing.assert_close(task.objective(model, "train"), expected)
+    assert task.known.shape == (2, 100)
+    model.bias = None
+    torch.testing.assert_close(
+        task.objective(model, "train"), task.loss(model(task.x, task.graph, pairs), "train")
+    )
+
+
+def test_structure_is_ids_degrees_spectrum_and_features_where_there_are_some():
+    data = small_links()
+    features = {"user": torch.randn(30, 3)}
+    x = make_task(replace(data, features=features), "diffmg", inputs="structure").x
+    assert list(x["user"].present()) == ["features", "id", "degree", "spectral"]
+    assert list(x["item"].present()) == ["id", "degree", "spectral"]
+    assert x["item"].spectral.shape == (20, 19)
