@@ -42,10 +42,11 @@ STRICT = os.environ.get("TENSUS_WERROR", "") == "1"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi", *(["-Werror"] if STRICT else [])]
 
 LIBRARY, OPS_CUDA = "csrc/library.cpp", "csrc/ops_cuda.cpp"
-WITH_TORCH = ["csrc/ops_cpu.cpp", "csrc/ops_rules.cpp", "csrc/team.cpp"]
+WITH_TORCH = ["csrc/ops_assemble.cpp", "csrc/ops_cpu.cpp", "csrc/ops_rules.cpp", "csrc/team.cpp"]
 WITHOUT_TORCH = [
     "csrc/passes.cpp",
     "csrc/cpu/arena.cpp",
+    "csrc/cpu/assemble.cpp",
     "csrc/cpu/frontier.cpp",
     "csrc/cpu/select.cpp",
 ]
@@ -107,9 +108,12 @@ def objects(build: Path, cuda: Cuda | None) -> list[Job]:
         f"-DPy_LIMITED_API={PYTHON_TARGET}",
     ]
     architectures = ";".join(cuda.architectures) if cuda else ""
-    names = f'-DTENSUS_CUDA_ARCHITECTURES="{architectures}"'
+    names = [
+        f'-DTENSUS_CUDA_ARCHITECTURES="{architectures}"',
+        f'-DTENSUS_CUDA_TOOLKIT="{nvcc.version(cuda.nvcc) if cuda else ""}"',
+    ]
     jobs = [
-        compiled(LIBRARY, build, [*torch, names]),
+        compiled(LIBRARY, build, [*torch, *names]),
         *(compiled(source, build, torch) for source in WITH_TORCH),
         *(compiled(source, build, []) for source in WITHOUT_TORCH),
         compiled(DISPATCH, build, [f"-DTENSUS_HAS_{isa}" for isa in INSTRUCTION_SETS]),

@@ -3,6 +3,11 @@
 // Nodes of the DAG are 0 .. K in topological order, 0 the source; ranks[k] is the rank of state k, (N, ranks[k], F).
 // Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
 // With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
+//
+// Of `assemble`, each list i of edges leads from cols[i] to rows[i], ids within the ranges of nodes that begin at
+// ranges[4 i], ranges[4 i + 2] and have ranges[4 i + 1], ranges[4 i + 3] nodes. It returns row_ptr, seg_rel, seg_ptr
+// and col of the forward structure, then those of its transpose, its perm, and with `positions` the place of every
+// given edge.
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
 
@@ -20,6 +25,7 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
       "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool need_h, "
       "bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
+  m.def("assemble(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) -> Tensor[]");
 }
 
 // ---------------------------------------------------------------------------------------------- the Python module
@@ -55,12 +61,19 @@ PyObject* isas(PyObject*, PyObject*) {
 
 PyObject* cuda_architectures(PyObject*, PyObject*) { return PyUnicode_FromString(TENSUS_CUDA_ARCHITECTURES); }
 
+#ifndef TENSUS_CUDA_TOOLKIT
+#define TENSUS_CUDA_TOOLKIT ""
+#endif
+
+PyObject* cuda_toolkit(PyObject*, PyObject*) { return PyUnicode_FromString(TENSUS_CUDA_TOOLKIT); }
+
 PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "The instruction set of the kernels in use."},
     {"use_isa", use_isa, METH_O, "Choose an instruction set by name, or the best with None."},
     {"isas", isas, METH_NOARGS, "The instruction sets that were built, and whether this machine runs them."},
     {"cuda_architectures", cuda_architectures, METH_NOARGS,
      "What the CUDA kernels were compiled for, separated by semicolons; empty where there are none."},
+    {"cuda_toolkit", cuda_toolkit, METH_NOARGS, "The CUDA that compiled them, as 12.8; empty where there are none."},
     {nullptr, nullptr, 0, nullptr},
 };
 

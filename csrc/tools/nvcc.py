@@ -41,6 +41,15 @@ def root(nvcc: str) -> Path:
     return Path(top.group(1).strip()).resolve()
 
 
+def version(nvcc: str) -> str:
+    """Of the toolkit, as 12.8: the driver must be as new to compile from its PTX."""
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    release = re.search(r"release (\d+\.\d+)", said)
+    if release is None:
+        raise RuntimeError(f"{nvcc} --version does not name its release:\n{said}")
+    return release.group(1)
+
+
 def gpus() -> list[str]:
     """The architectures of the GPUs that are there, as the driver's nvidia-smi has them: 8.6."""
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]

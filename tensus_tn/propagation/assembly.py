@@ -10,6 +10,7 @@ from typing import NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
+from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation import segments
 from tensus_tn.propagation.edge_lists import Edges
 from tensus_tn.propagation.node_ids import RelationKey, relation_name
@@ -70,14 +71,67 @@ def assemble(
     loop = torch.tensor([*folded, *[True] * identity, *[False] * zero], dtype=torch.float64)
     modes += [None] * (identity + zero)
 
-    row, rel, col, value = _concatenate(relations)
-    forward, order, start = segments.sort_into_segments(row, rel, col, num_nodes, len(names))
-    backward = segments.transpose(forward, len(names))
-    value = segments.merge_values(value, order, start)
+    ones = all(edges.value is None and not edges.added for edges in relations)
+    forward, backward, places = _structure(relations, num_nodes, positions=not ones)
+    if ones and forward.num_edges < sum(edges.row.numel() for edges in relations):
+        forward, backward, places = _structure(relations, num_nodes, positions=True)
+    elif ones and "sym" not in modes and not {"identity", "zero"} & {e.name for e in relations}:
+        scale, seg_loop = segments.normalize_ones(forward, modes, loop)
+        return fill_segments(forward, backward, scale, seg_loop, loop, names, counts, dtype)
+    value = _merged_values(relations, places, forward.num_edges)
     value, seg_loop = segments.normalize(forward, backward, value, modes, loop)
     if any(edges.added for edges in relations):
-        forward = replace(forward, edge_added=_added(relations)[order[start]])
+        forward = replace(forward, edge_added=_added(relations, places, forward.num_edges))
     return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)
+
+
+def _structure(
+    relations: Sequence[Edges], num_nodes: int, positions: bool
+) -> tuple[Segments, Segments, Tensor]:
+    ends = [(edges.rows, edges.cols) for edges in relations]
+    return segments.assemble(
+        [edges.row for edges in relations],
+        [edges.col for edges in relations],
+        [number for pair in ends for ids in pair for number in (ids.start, ids.stop - ids.start)],
+        num_nodes,
+        positions,
+    )
+
+
+def _merged_values(relations: Sequence[Edges], places: Tensor, num_edges: int) -> Tensor:
+    """The values (float64) of the edges in the forward order, those of equal ones summed."""
+    if not places.numel():
+        return torch.ones(num_edges, dtype=torch.float64)
+    values = [
+        torch.ones(edges.row.numel(), dtype=torch.float64) if edges.value is None else edges.value
+        for edges in relations
+    ]
+    return torch.zeros(num_edges, dtype=torch.float64).index_add(0, places, torch.cat(values))
+
+
+def fill_segments(
+    forward: Segments,
+    backward: Segments,
+    seg_val: Tensor,
+    seg_loop: Tensor,
+    loop: Tensor,
+    names: Sequence[str],
+    counts: Mapping[str, int],
+    dtype: torch.dtype,
+) -> Parts:
+    """As `fill`, for lists of edges without values: then one of a segment is enough, (S,)."""
+    _require_unique(names)
+    seg_val, seg_loop, loop = seg_val.to(dtype), seg_loop.to(dtype), loop.to(dtype)
+    if not bool((seg_val == 1).all()):
+        spread = torch.repeat_interleave(
+            seg_val, forward.seg_ptr.diff(), output_size=forward.num_edges
+        )
+        assert backward.edge_perm is not None
+        forward = replace(forward, seg_val=seg_val)
+        backward = replace(backward, edge_val=spread[backward.edge_perm])
+    if not torch.equal(seg_loop, loop[forward.seg_rel]):
+        forward = replace(forward, seg_loop=seg_loop)
+    return Parts(forward, backward, loop, tuple(names), tuple(counts.items()))
 
 
 def fill(
@@ -210,9 +264,10 @@ def _can_fold(edges: Edges, mode: str | None, num_nodes: int) -> bool:
     """
     if mode != "sym":
         return True
+    row, col = edges.ends()
     receives = torch.zeros(num_nodes, dtype=torch.bool)
-    receives[edges.row] = True
-    return bool(receives[edges.col].all())
+    receives[row] = True
+    return bool(receives[col].all())
 
 
 def _with_diagonal(edges: Edges, num_nodes: int) -> Edges:
@@ -220,31 +275,15 @@ def _with_diagonal(edges: Edges, num_nodes: int) -> Edges:
     nodes = torch.arange(num_nodes)
     ones = torch.ones(num_nodes, dtype=torch.float64)
     value = None if edges.value is None else torch.cat([edges.value, ones])
-    row, col = torch.cat([edges.row, nodes]), torch.cat([edges.col, nodes])
-    return Edges(edges.name, row, col, value, edges.dtype, added=num_nodes)
+    row, col = (torch.cat([ids, nodes]) for ids in edges.ends())
+    every = slice(0, num_nodes)
+    return Edges(edges.name, row, col, every, every, value, edges.dtype, added=num_nodes)
 
 
-def _added(relations: Sequence[Edges]) -> Tensor:
-    """Whether each of all edges is an added self-loop.
-
-    A stable sort keeps it behind an equal edge that was given, so the first of a run of equal edges
-    tells whether one was.
-    """
+def _added(relations: Sequence[Edges], places: Tensor, num_edges: int) -> Tensor:
+    """Whether each edge, in the forward order, is an added self-loop and none that was given."""
     sizes = [(edges.row.numel(), edges.added) for edges in relations]
-    return torch.cat([torch.arange(size) >= size - added for size, added in sizes])
-
-
-def _concatenate(relations: Sequence[Edges]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Row, relation, column and value of all edges; no values where all are 1."""
-    empty = torch.zeros(0, dtype=torch.int64)
-    row = torch.cat([empty, *(edges.row for edges in relations)])
-    col = torch.cat([empty, *(edges.col for edges in relations)])
-    sizes = torch.tensor([edges.row.numel() for edges in relations], dtype=torch.int64)
-    rel = torch.repeat_interleave(torch.arange(len(relations)), sizes)
-    if all(edges.value is None for edges in relations):
-        return row, rel, col, None
-    values = [
-        torch.ones(edges.row.numel(), dtype=torch.float64) if edges.value is None else edges.value
-        for edges in relations
-    ]
-    return row, rel, col, torch.cat(values)
+    given = torch.cat([torch.arange(size) < size - added for size, added in sizes])
+    added = torch.ones(num_edges, dtype=torch.bool)
+    added[places[given]] = False
+    return added

@@ -23,8 +23,10 @@ class Edges(NamedTuple):
 
     Attributes:
         name: Of the relation.
-        row: The receiving nodes, int64 (E,).
-        col: The sending nodes, int64 (E,).
+        row: The receiving nodes, int64 (E,), counted within `rows`.
+        col: The sending nodes, int64 (E,), counted within `cols`.
+        rows: The global ids of the nodes that may receive.
+        cols: And of those that may send.
         value: Float64 (E,); None stands for ones.
         dtype: The floating type that the values were given in; None if they were none or integers.
         added: So many of the last edges were not given, but are self-loops that were added.
@@ -33,9 +35,15 @@ class Edges(NamedTuple):
     name: str
     row: Tensor
     col: Tensor
+    rows: slice
+    cols: slice
     value: Tensor | None
     dtype: torch.dtype | None
     added: int = 0
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """The receiving and the sending nodes by their global ids."""
+        return self.row + self.rows.start, self.col + self.cols.start
 
 
 class Matrix(NamedTuple):
@@ -214,19 +222,21 @@ def _edges(
     cols: slice,
     may_learn: bool = False,
 ) -> Edges:
-    """Check local ids and values, and shift the ids to where their node types stand."""
+    """Check local ids and values."""
     if value is not None and not may_learn:
         _require_constant(key, value)
     if row.shape != col.shape:
         raise ValueError(f"relation {key!r}: {len(row)} receiving but {len(col)} sending nodes")
     row, col = (
-        require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start).cpu() + ids.start
+        require_ids(f"relation {key!r}: {what} node", index, ids.stop - ids.start)
+        .cpu()
+        .contiguous()
         for what, index, ids in (("receiving", row, rows), ("sending", col, cols))
     )
     given = None if value is None else _checked_values(key, value, row.numel())
     dtype = value.dtype if value is not None and value.is_floating_point() else None
     ones = given is None or (not given.requires_grad and bool((given == 1).all()))
-    return Edges(relation_name(key), row, col, None if ones else given, dtype)
+    return Edges(relation_name(key), row, col, rows, cols, None if ones else given, dtype)
 
 
 def _require_constant(key: RelationKey, values: Tensor) -> None:

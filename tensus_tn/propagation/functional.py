@@ -13,6 +13,7 @@ from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation.arguments import Arguments
+from tensus_tn.propagation.gpu import check_gpu
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -140,6 +141,8 @@ def _run(
 ) -> list[Tensor]:
     if not torch.compiler.is_compiling():
         extension.warn_about_problem()
+        if h.is_cuda:
+            check_gpu(h.device)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else _converted(graph, sums)
     forward, backward = graph.forward, graph.backward

@@ -1,4 +1,4 @@
-"""The operators `tensus_tn::propagate` and `tensus_tn::propagate_backward`, completed for torch.
+"""The operators `tensus_tn::propagate`, its backward pass and `assemble`, completed for torch.
 
 The extension defines their schemas and kernels, for the CPU and, where it was built with nvcc, for
 CUDA. Here they get a plain PyTorch implementation for whatever has no kernel, shapes for tracing,
@@ -29,6 +29,10 @@ SCHEMAS = {
         "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, "
         "int[] heads, int[]? chosen, bool need_h, bool need_w, bool need_values) "
         "-> (Tensor, Tensor, Tensor)"
+    ),
+    "assemble": (
+        "(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) "
+        "-> Tensor[]"
     ),
 }
 
@@ -68,9 +72,33 @@ def _as_backward(
 PLAIN: dict[str, Callable[..., Any]] = {
     "propagate": lambda *inputs: reference.propagate(Arguments(*inputs)),
     "propagate_backward": lambda *inputs: reference.propagate_backward(*_as_backward(inputs)),
+    "assemble": reference.assemble,
 }
 for _name, _function in PLAIN.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("tensus_tn::assemble", lib=_library)
+def _(
+    rows: list[Tensor],
+    cols: list[Tensor],
+    ranges: list[int],
+    nodes: int,
+    positions: bool,
+    wide: bool,
+) -> list[Tensor]:
+    new_size: Callable[[], Any] = torch.library.get_ctx().new_dynamic_size
+    edges, segments, back_segments = new_size(), new_size(), new_size()
+    given = sum(ids.shape[0] for ids in rows) if positions else 0
+
+    def empty(size: int, dtype: torch.dtype = torch.int64 if wide else torch.int32) -> Tensor:
+        return torch.empty(size, dtype=dtype)
+
+    def structure(segments: int) -> list[Tensor]:
+        relations = empty(segments, torch.int32)
+        return [empty(nodes + 1), relations, empty(segments + 1), empty(edges)]
+
+    return [*structure(segments), *structure(back_segments), empty(edges), empty(given)]
 
 
 @torch.library.register_fake("tensus_tn::propagate", lib=_library)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from tensus_tn.propagation.arguments import Arguments, Wanted
-from tensus_tn.propagation.segments import Segments
+from tensus_tn.propagation.segments import Segments, sort_into_segments, transpose
 
 _EDGES_AT_ONCE = (
     1 << 16
@@ -180,3 +181,34 @@ def _edge_gradient(
         for part in torch.arange(len(out), device=out.device).split(_EDGES_AT_ONCE):
             out[part] += torch.einsum("epf,epf->e", state[j][graph.col[part]], of_sums[owner[part]])
     return out
+
+
+def assemble(
+    rows: Sequence[Tensor],
+    cols: Sequence[Tensor],
+    ranges: Sequence[int],
+    num_nodes: int,
+    positions: bool,
+    wide: bool,
+) -> list[Tensor]:
+    """The parts of a structure and of its transpose, as `segments.assemble` has them."""
+    row, col = (
+        torch.cat(
+            [torch.zeros(0, dtype=torch.int64), *(x + s for x, s in zip(ids, start, strict=True))]
+        )
+        for ids, start in ((rows, ranges[::4]), (cols, ranges[2::4]))
+    )
+    sizes = torch.tensor([len(ids) for ids in rows], dtype=torch.int64)
+    rel = torch.repeat_interleave(torch.arange(len(rows)), sizes)
+    forward, order, start = sort_into_segments(row, rel, col, num_nodes, len(rows))
+    backward = transpose(forward, len(rows))
+    places = torch.zeros(len(row) if positions else 0, dtype=torch.int64)
+    if positions:
+        runs = torch.zeros_like(order)
+        runs[start[1:]] = 1
+        places[order] = runs.cumsum(0)
+    parts = [forward.row_ptr, forward.seg_rel, forward.seg_ptr, forward.col]
+    parts += [backward.row_ptr, backward.seg_rel, backward.seg_ptr, backward.col]
+    index = torch.int64 if wide else torch.int32
+    parts = [*parts, cast(Tensor, backward.edge_perm), places]
+    return [part if k in (1, 5) else part.to(index) for k, part in enumerate(parts)]

@@ -1,7 +1,7 @@
 """The sparse structure of a relation graph: non-empty (row, relation) pairs in CSR form.
 
-Edges are sorted by (row, relation, column) through one packed 64-bit key, so that building is a
-single radix sort. A *segment* is a run of edges with the same row and relation.
+Edges are sorted by (row, relation, column). A *segment* is a run of edges with the same row and
+relation.
 """
 
 from __future__ import annotations
@@ -154,6 +154,38 @@ def sort_into_segments(
     return segments, order, start
 
 
+def assemble(
+    rows: Sequence[Tensor],
+    cols: Sequence[Tensor],
+    ranges: Sequence[int],
+    num_nodes: int,
+    positions: bool,
+) -> tuple[Segments, Segments, Tensor]:
+    """The structure of several lists of edges, one a relation, and its transpose, without values.
+
+    Equal edges of a relation become one.
+
+    Args:
+        rows: The receiving nodes of each list, int64 (E_i,).
+        cols: The sending ones.
+        ranges: For each list where its receiving nodes begin, how many there are, and the same of
+            the sending ones: `rows` and `cols` count from there.
+        num_nodes: Of the graph.
+        positions: Whether to return the place of every given edge in the forward order.
+
+    Returns:
+        The structure, the transpose with its `edge_perm`, and the positions, or nothing.
+    """
+    if num_nodes >= 2**31:
+        raise ValueError(f"{num_nodes} nodes are too many: a graph has less than 2^31")
+    wide = index_dtype(num_nodes, sum(row.numel() for row in rows)) == torch.int64
+    parts = torch.ops.tensus_tn.assemble(
+        list(rows), list(cols), list(ranges), num_nodes, positions, wide
+    )
+    forward, backward = Segments(*parts[:4]), Segments(*parts[4:8])
+    return forward, replace(backward, edge_perm=parts[8]), parts[9]
+
+
 def merge_values(value: Tensor | None, order: Tensor, start: Tensor) -> Tensor:
     """The values (float64) of sorted edges, those of duplicates summed; None stands for ones."""
     if start.numel() == order.numel():
@@ -174,6 +206,16 @@ def transpose(forward: Segments, num_relations: int) -> Segments:
         forward.col.long(), rel, row, forward.num_rows, num_relations
     )
     return replace(backward, edge_perm=order.to(forward.col.dtype))
+
+
+def normalize_ones(
+    forward: Segments, modes: Sequence[str | None], loop: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What `normalize` does where every value is 1 and no mode is "sym": one value a segment, (S,)."""
+    rel = forward.seg_rel.long()
+    row_power = torch.tensor([_ROW_POWER[mode] for mode in modes], dtype=torch.float64)
+    scale = (forward.seg_ptr.diff() + loop[rel]) ** row_power[rel]
+    return scale, loop[rel] * scale
 
 
 def normalize(
