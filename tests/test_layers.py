@@ -124,9 +124,7 @@ def included(path):
         yield next((place for place in places if place.exists()), name)
 
 
-@pytest.mark.parametrize(
-    ("folder", "other"), [("cpu", "cuda"), pytest.param("cuda", "cpu", marks=pytest.mark.xfail)]
-)
+@pytest.mark.parametrize(("folder", "other"), [("cpu", "cuda"), ("cuda", "cpu")])
 def test_kernels_know_neither_torch_nor_each_other(folder, other):
     """Nor does what they include, directly or not."""
     waiting = [path for path in (ROOT / "csrc" / folder).iterdir() if path.suffix != ".py"]
