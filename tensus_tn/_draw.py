@@ -15,7 +15,7 @@ _NODE, _INNER, _EDGE = "#0072B2", "#56B4E9", "#555555"
 
 
 def draw_dag(dag: Dag, ax: Axes | None, edge_labels: Mapping[Edge, object]) -> Axes:
-    """Draw ``dag`` on ``ax``; an edge over ``n`` steps of the order is an arc of height ``~ n``."""
+    """Draw `dag` on `ax`; an edge over `n` steps of the order is an arc of height `~ n`."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyArrowPatch
 

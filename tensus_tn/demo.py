@@ -27,7 +27,7 @@ def main(out: str = "runs/demo", epochs: int = 150, seeds: int = 3) -> dict[str,
 
     Args:
         out: Folder of the runs and of the figure.
-        epochs: Of each run.
+        epochs: How many epochs each run has.
         seeds: Runs for each rank.
     """
     torch.set_num_threads(1)  # the graph is small

@@ -60,7 +60,7 @@ def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
         source: `"planted"`; `"dblp"`, `"acm"`, `"imdb"`, `"amazon"`, `"yelp"` or `"douban"`, whose
             file is looked for in `$TENSUS_DATA` or in `data`; or the path of a `.npz` file, or of
             a folder with the original files of GTN, DiffMG, HERec or HGB.
-        options: Of the loader that reads it.
+        options: Passed to the loader that reads it.
 
     Example:
         >>> load("planted", num_nodes=50).num_nodes

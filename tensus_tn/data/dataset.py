@@ -224,7 +224,7 @@ class Dataset:
 
     @property
     def num_nodes(self) -> int:
-        """Of all types."""
+        """The number of nodes, of all types."""
         return sum(self.node_counts.values())
 
     @property

@@ -42,8 +42,8 @@ def load_gtn(
     types `type0`, ... come from DiffMG's `node_types.npy`, or there is one.
 
     Args:
-        folder: Of the files.
-        name: Of the data set; that of the folder if empty.
+        folder: The folder of the files.
+        name: The name of the data set; that of the folder if empty.
         node_types: `"true"`, or `"diffmg"` for the blocks of nodes that DiffMG took for types
             (`node_types.npy`); they differ on DBLP only, where DiffMG's are wrong.
         max_bytes: The most memory that a pickle's content may take; 16 times the size of the file,
@@ -93,8 +93,8 @@ def load_diffmg(
     in one direction, as `"1"`, `"2"`, ...; we name those of Amazon, Yelp and Douban.
 
     Args:
-        folder: Of the files.
-        name: Of the data set; that of the folder if empty.
+        folder: The folder of the files.
+        name: The name of the data set; that of the folder if empty.
         max_bytes: As for `load_gtn`.
 
     Example:

@@ -32,11 +32,11 @@ def load_herec(
     pairs are drawn in the same way, but are not the same.
 
     Args:
-        folder: With one file for each relation.
-        name: Of the data set; that of the folder if empty. Of those that we know, only the files
-            of the paper are read, others may lie beside them.
+        folder: A folder with one file for each relation.
+        name: The name of the data set; that of the folder if empty. Of a data set that we know, only
+            the files of the paper are read; others may lie beside them.
         ratings: The file to be predicted, without `.dat`; needed if we don't know the data set.
-        seeds: Of the draws of positive and of negative pairs; DiffMG's, or (0, 0), if None.
+        seeds: For the draws of positive and of negative pairs; DiffMG's, or (0, 0), if None.
 
     Example:
         >>> import tempfile

@@ -49,9 +49,9 @@ def load_hgb(
 
     Args:
         folder: With these files; `info.dat`, if it is there, gives types and relations their names.
-        name: Of the data set; that of the folder if empty.
-        seed: Of the draw of the validation nodes.
-        val_share: Of the labels in `label.dat`.
+        name: The name of the data set; that of the folder if empty.
+        seed: For the draw of the validation nodes.
+        val_share: The share of the labels in `label.dat` that is held out.
         missing: For types without features: nodes are told apart by their ids (`"one-hot"`), or
             are all alike (`"none"`).
 
@@ -87,7 +87,7 @@ def write_predictions(path: str | os.PathLike[str], data: Dataset, predicted: Te
     r"""Classes of the test nodes as the benchmark takes them: lines `id`, nothing, type, classes.
 
     Args:
-        path: Of the file.
+        path: The file.
         data: With labels, of one class or of several.
         predicted: Classes (n,) of the test nodes in the order of `data.target.nodes["test"]`; or
             (n, num_classes), true for those that a node is predicted to have.

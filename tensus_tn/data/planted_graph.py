@@ -31,10 +31,10 @@ def planted(
            1/2 + arcsin(1 / sqrt 2) / pi = 3/4. Rank 2 has A and B in one state, C and D in the other.
 
     Args:
-        num_nodes: Of each of the three types.
+        num_nodes: How many nodes each of the three types has.
         degree: Senders of every receiving node in every relation.
-        num_features: Of `x`.
-        seed: Of the graph, the features and the split (a half, a quarter, the rest).
+        num_features: The width of `x`.
+        seed: For the graph, the features and the split (a half, a quarter, the rest).
 
     Example:
         >>> from tensus_tn.data import planted

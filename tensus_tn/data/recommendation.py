@@ -76,7 +76,7 @@ def split_pairs(pairs: Ids, positive: NDArray[np.bool_], seeds: tuple[int, int])
     Args:
         pairs: Local ids (n, 2), all different.
         positive: Which of them are positive (n,).
-        seeds: Of the positives and of the negatives.
+        seeds: Two, for the draws of positive and of negative pairs.
     """
     random = np.random.RandomState(seeds[0])
     kept, hidden = np.array_split(random.permutation(np.flatnonzero(positive)), 2)

@@ -45,34 +45,33 @@ _NO_PATH = 1e-6
 
 
 class MetaGraphConv(nn.Module):
-    r"""A layer that propagates features along a learned distribution over meta-graphs.
+    """A layer that propagates features along a learned distribution over meta-graphs.
 
-    .. math::
-        Y = \sigma(\mathrm{norm}(\mathbb{E}_{i \sim T}[\, M_i \,] \, (X \Theta + b)))
+        Y = activation(norm(E_{i ~ T}[M_i] (X Theta + b)))
 
-    where ``M_i`` adds up the products of relations along all paths of the meta-graph ``i``, and the
-    distribution ``T`` is a :class:`~tensus_tn.DagTensor`, `tensor`.
+    where `M_i` adds up the products of relations along all paths of the meta-graph `i`, and the
+    distribution `T` is a `DagTensor`, the attribute `tensor`.
 
     It learns in one of three ways. *Soft*: called as it is, it weighs all relations. *Sampled*:
-    called with ``draw=conv.sample(...)``, it follows one relation a link. *Derived*:
-    ``conv.derive()`` is the same layer over the best meta-graph, or the best few, alone.
+    called with `draw=conv.sample(...)`, it follows one relation per link. *Derived*:
+    `conv.derive()` is the same layer over the best meta-graph, or the best few, alone.
 
     Args:
         in_channels: The size of the input features, -1 to take it from the first ones; with a
             mapping from every node type to its size, each type has an affine map of its own,
             otherwise they share one.
         out_channels: The size of the output features.
-        metadata: PyG's ``(node_types, edge_types)``; or the names of a graph's relations, with
-            ``{name: (source type, destination type)}`` where the types are known.
+        metadata: PyG's `(node_types, edge_types)`; or the names of a graph's relations, with
+            `{name: (source type, destination type)}` where the types are known.
         heads: Independent distributions, each over its share of the features.
         target: The node type of interest: links into the sink choose only relations that end in it.
         dag: States and links; `Dag.complete(4)`, as in DiffMG, when None.
-        rank: Of the inner states; 1 is DiffMG on a complete DAG, GTN on a path.
+        rank: The rank of the inner states; 1 is DiffMG on a complete DAG, GTN on a path.
         ties: `"node"` is TENSUS, `"global"` is CP.
         choices: The names of the relations that links may choose, where they differ from those of
-            DiffMG's search space (see :meth:`Schema.choices`).
+            DiffMG's search space (see `Schema.choices`).
         dropout: On the input, unless it is sparse or ids.
-        norm: Makes the normalisation of the output, called with ``out_channels``: `nn.LayerNorm`.
+        norm: Makes the normalisation of the output, called with `out_channels`: `nn.LayerNorm`.
         activation: After it, for example `F.gelu`.
         affine: Whether there is an affine map before the propagation; where types have sizes of their
             own there always is.
@@ -82,8 +81,8 @@ class MetaGraphConv(nn.Module):
             whatever types the relations join. On relations that are not normalised
             (`normalize=None`), this is GTN's normalisation after the product.
         init_scale: The standard deviation of the initial logits; DiffMG has 0.001.
-        normalize: Of the relations of a PyG or DGL graph, see `RelationGraph`.
-        self_loops: Likewise.
+        normalize: How the relations of a PyG or DGL graph are normalised, as for `RelationGraph`.
+        self_loops: Whether these relations get self-loops, as for `RelationGraph`.
 
     Example:
         >>> import torch
@@ -185,14 +184,14 @@ class MetaGraphConv(nn.Module):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> list[Draw]:
-        """Draw one relation for each link, for ``conv(x, graph, draw=...)``; one draw for each head.
+        """Draw one relation for each link, for `conv(x, graph, draw=...)`; one draw for each head.
 
         Args:
             epsilon: With this probability all links choose at random, otherwise each chooses its
                 best (DiffMG), given the ranks, which are drawn. A choice's weight is its
                 probability. None draws from the distribution itself, with straight-through Gumbel
                 gradients.
-            temperature: Of the relaxation, where epsilon is None.
+            temperature: The temperature of the relaxation, where epsilon is None.
             generator: For the draws.
 
         Example:
@@ -330,12 +329,12 @@ class MetaGraphConv(nn.Module):
         num_nodes: Mapping[str, int] | None = None,
         edge_weight_dict: EdgeWeights = None,
     ) -> RelationGraph:
-        """What ``forward`` makes of a PyG or DGL graph: see :func:`set_graph_cache_size`.
+        """What `forward` makes of a PyG or DGL graph: see `set_graph_cache_size`.
 
         Args:
             edges: A `HeteroData`, a DGL graph, or an `edge_index_dict` with `num_nodes`.
             num_nodes: The number of nodes of every type.
-            edge_weight_dict: The weights of the edges, as in ``forward``.
+            edge_weight_dict: The weights of the edges, as in `forward`.
 
         Example:
             >>> edges = {("a", "to", "b"): torch.tensor([[0, 1], [0, 0]])}
@@ -394,7 +393,7 @@ class MetaGraphConv(nn.Module):
                 are not in it are ignored.
             edge_weight_dict: Weights (E,) of edges, by type, in the place of ones: values before
                 `normalize`. They may learn.
-            draw: What :meth:`sample` returned, to follow only the relations drawn.
+            draw: What `sample` returned, to follow only the relations drawn.
             rows: With a matrix of features, the nodes of interest: `norm` and `activation` are
                 applied to these alone, and only they are returned.
 
@@ -446,7 +445,7 @@ class MetaGraphConv(nn.Module):
         return {kind: y[rows] for kind, rows in graph.node_types.items() if kind in x}
 
     def graph_of(self, x: Features, graph: Any, weights: EdgeWeights = None) -> RelationGraph:
-        """The graph as a `RelationGraph`, converted where it is none, over the nodes of `x`.
+        """The graph as a `RelationGraph`, converted if it is not one, over the nodes of `x`.
 
         Its node types must stand in the order of the metadata; if that names none, in that of `x`.
         """
@@ -506,7 +505,7 @@ class MetaGraphConv(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows before the parts."""
+        """What `repr` shows before the parts."""
         return f"{self.in_channels}, {self.out_channels}, heads={len(self.heads)}"
 
 

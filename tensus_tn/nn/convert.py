@@ -44,7 +44,7 @@ def to_relation_graph(
         edges: A `HeteroData`, a DGL graph, or an `edge_index_dict` with `num_nodes`.
         num_nodes: The number of nodes of every type, for an `edge_index_dict`.
         schema: Its relations, with the identity and zero, are those of the result.
-        weights: Of the edges, by type; they may learn.
+        weights: The weights of the edges, by type; they may learn.
         normalize: As for `RelationGraph`.
         self_loops: As for `RelationGraph`.
         dtype: As for `RelationGraph`.

@@ -16,13 +16,13 @@ from tensus_tn.propagation.relation_graph import RelationGraph
 
 
 class FixedMetaGraphs(nn.Module):
-    r"""Propagation along a few meta-graphs, ``y = sum_m pi_m M_m h``, with learned ``pi``.
+    """Propagation along a few meta-graphs, `y = sum_m pi_m M_m h`, with learned `pi`.
 
     States that are made alike, within a meta-graph or in several of them, are computed once: the
     meta-graphs are merged into one DAG, whose links may carry more than one relation.
 
     Args:
-        meta_graphs: Their probabilities give the initial ``pi``.
+        meta_graphs: Their probabilities give the initial `pi`.
         relations: The names of all relations of a graph, in order.
     """
 
@@ -52,7 +52,7 @@ class FixedMetaGraphs(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Let ``pi`` be proportional to the probabilities of the meta-graphs."""
+        """Let `pi` be proportional to the probabilities of the meta-graphs."""
         if self.logits is not None:
             probabilities = torch.tensor([m.probability for m in self.meta_graphs])
             with torch.no_grad():
@@ -72,7 +72,7 @@ class FixedMetaGraphs(nn.Module):
             )
 
     def forward(self, h: Tensor, graph: RelationGraph) -> Tensor:
-        """The state ``(N, F)`` of the sink from that of the source, ``(N, F)``."""
+        """The state (N, F) of the sink from that of the source, (N, F)."""
         weights = self.constant
         if self.logits is not None:
             weights = weights + self.mixed @ self.logits.softmax(0)

@@ -31,7 +31,7 @@ class MetaPath:
 
     Attributes:
         edge_types: (source type, name, destination type) of each, as PyG's `AddMetaPaths` takes it.
-        weight: How much it counts: see where it comes from.
+        weight: How much it counts; its meaning is that of where the path comes from.
 
     Example:
         >>> path = MetaPath((("venue", "publishes", "paper"), ("paper", "of", "author")), 0.5)
@@ -96,7 +96,7 @@ class MetaGraph:
         relations: The name of the relation of every link; `"identity"` and `"zero"` are two of them.
         weights: The probability of each link's choice, all other links being open.
         edge_types: (source type, name, destination type) of relations whose types are known.
-        probability: Of the whole meta-graph.
+        probability: The probability of the whole meta-graph.
 
     Example:
         >>> relations = {(0, 1): "PA", (0, 2): "zero", (1, 2): "CP"}

@@ -53,7 +53,7 @@ class MetaGraphNet(nn.Module):
     A linear projection for each node type, `input_activation`, the layers (each with an affine map,
     but for the first, the propagation, norm and activation), and a head. The defaults train well as
     they are, with all relations weighted: let the cores (`arch_parameters`) learn twenty times as
-    fast as the weights, as `tensus_tn.tasks` does. With ``**DIFFMG`` it is DiffMG's network.
+    fast as the weights, as `tensus_tn.tasks` does. With `**DIFFMG` it is DiffMG's network.
 
     Args:
         in_channels: The feature size of every node type, in the order of the graph's nodes (which
@@ -69,11 +69,11 @@ class MetaGraphNet(nn.Module):
             head.
         state_dropout: On what enters a layer, after the projection; in DiffMG the only one.
         input_activation: After the projection, for example `torch.tanh`.
-        norm, activation: Of every layer; of the last one, applied to the target's nodes alone.
+        norm, activation: As for every layer; in the last one they see the target's nodes alone.
         dag: States and links of every layer; `Dag.path(4)` when None.
         affine: Whether the first layer has an affine map, too, as in DiffMG.
-        divide, self_loops: Of every layer, see `MetaGraphConv`: with these defaults states are means
-            over the paths that arrive, and a node is among its own neighbours by choice alone.
+        divide, self_loops: As in `MetaGraphConv`, for every layer. With these defaults states are
+            means over the paths that arrive, and a node is among its own neighbours by choice alone.
         options: Further ones of `MetaGraphConv`: rank, ties, heads, choices and so on.
 
     Example:
@@ -161,9 +161,9 @@ class MetaGraphNet(nn.Module):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Draws:
-        """Draw one relation for each link of each layer, for ``net(x, graph, draw=...)``.
+        """Draw one relation for each link of each layer, for `net(x, graph, draw=...)`.
 
-        The arguments are those of :meth:`MetaGraphConv.sample`; the coin for epsilon is tossed once.
+        The arguments are those of `MetaGraphConv.sample`; the coin for epsilon is tossed once.
         """
         check_sampling(epsilon, temperature)
         if epsilon is not None:
@@ -216,7 +216,7 @@ class MetaGraphNet(nn.Module):
             graph: All relations over all nodes, in the order of `in_channels`: a `RelationGraph`;
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
             edge_weight_dict: As for `MetaGraphConv`.
-            draw: What :meth:`sample` returned, to follow only the relations drawn.
+            draw: What `sample` returned, to follow only the relations drawn.
         """
         x, graph = features_and_graph(x, graph)
         x = known_features(x, self.project.node_types)

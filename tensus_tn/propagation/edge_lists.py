@@ -22,14 +22,14 @@ class Edges(NamedTuple):
     """The edges of one relation.
 
     Attributes:
-        name: Of the relation.
+        name: The name of the relation.
         row: The receiving nodes, int64 (E,), counted within `rows`.
         col: The sending nodes, int64 (E,), counted within `cols`.
         rows: The global ids of the nodes that may receive.
-        cols: And of those that may send.
+        cols: The global ids of the nodes that may send.
         value: Float64 (E,); None stands for ones.
         dtype: The floating type that the values were given in; None if they were none or integers.
-        added: So many of the last edges were not given, but are self-loops that were added.
+        added: How many of the edges, the last ones, are self-loops that were added.
     """
 
     name: str
@@ -106,7 +106,7 @@ def read_torch(key: RelationKey, matrix: Any) -> Matrix:
     _require_matrix(key, matrix.shape)
     _require_constant(key, matrix)
     if matrix.dense_dim():
-        raise ValueError(f"relation {key!r}: expected one value an entry, got a hybrid tensor")
+        raise ValueError(f"relation {key!r}: expected one value per entry, got a hybrid tensor")
     if kind == torch.sparse_coo:
         matrix = matrix.coalesce()
         row, col = matrix.indices()

@@ -89,7 +89,7 @@ def propagate_dag(
         dag: Its edges say which states feed which.
         h: The state of `dag.source`, (N, d, F), or (N, F) for `d = 1`. Types as in `propagate`.
         weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a
-            meta-graph's distribution is not applied here: it belongs into the weights.
+            meta-graph's distribution is not applied here: it belongs in the weights.
         choices: The names of the relations that edges use, for edges that do not use all. Their
             other weights count as zero, and have the gradient zero; without any, an edge carries
             nothing. On a CPU, a pass over the graph leaves out what none of its edges uses.

@@ -26,8 +26,8 @@ class Segments:
     seg_rel   (S,)      int32, the relation of a segment, ascending within a row
     seg_ptr   (S + 1,)  edges of segment s are seg_ptr[s] .. seg_ptr[s + 1]
     col       (E,)      the node at the other end, ascending within a segment
-    seg_val   (S,)      one value a segment, or None
-    edge_val  (E,)      one value an edge, or None; where both are None every value is 1
+    seg_val   (S,)      one value per segment, or None
+    edge_val  (E,)      one value per edge, or None; where both are None every value is 1
     seg_loop  (S,)      weight of the segment's folded self-loop, or None where it equals
                         the relation's own `loop` everywhere
     edge_added (E,)     whether an edge is nothing but an added self-loop, one that is not folded;
@@ -86,7 +86,7 @@ class Segments:
         return loop[self.seg_rel] if self.seg_loop is None else self.seg_loop
 
     def with_values(self, values: Tensor) -> Segments:
-        """The same structure with `values` (E,), kept once a segment where that is enough."""
+        """The same structure with `values` (E,), kept once per segment where that is enough."""
         if values.requires_grad:
             return replace(self, seg_val=None, edge_val=values)
         first = values[self.seg_ptr[:-1]]

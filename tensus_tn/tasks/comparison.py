@@ -82,7 +82,7 @@ def compare(
     Args:
         config: Shared by all; a method changes what makes it different.
         task: Shared by all.
-        seeds: Of search and training.
+        seeds: For search and training, one run each.
         methods: By name.
         report: Called after every run.
 

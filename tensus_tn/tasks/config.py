@@ -57,7 +57,7 @@ class Config:
     dropout: float = _option(0.6, "on the features, and on what enters the head")
     state_dropout: float = _option(0.0, "on the projected input, as in DiffMG")
     norm: Literal["affine", "plain", "none"] = _option("none", "layer norm after the propagation")
-    activation: Literal["relu", "gelu"] = _option("relu", "after that")
+    activation: Literal["relu", "gelu"] = _option("relu", "after the layer norm")
     input_activation: Literal["none", "tanh"] = _option("none", "after the input projection")
 
     inputs: Inputs = _option(  # noqa: RUF009
@@ -66,7 +66,7 @@ class Config:
     bias: bool = _option(False, "of pairs: a bias for either end, from ids and degrees")
 
     search: Literal["soft", "sampled", "gumbel"] = _option(
-        "soft", "all relations weighted; or one a link, epsilon-greedy as in DiffMG, or by Gumbel"
+        "soft", "all relations weighted; or one per link, epsilon-greedy as in DiffMG, or by Gumbel"
     )
     updates: Literal["joint", "alternating"] = _option(
         "joint", "cores with the weights, or on the validation loss in turns with them"
@@ -74,12 +74,12 @@ class Config:
     meta_graph: str = _option(
         "", "checkpoint or folder of a search: train only its best meta-graph"
     )
-    top: int = _option(1, "with `meta-graph`: so many of its best, mixed")
-    epochs: int = _option(150, "at most")
+    top: int = _option(1, "with `meta-graph`: how many of its best to mix")
+    epochs: int = _option(150, "how many epochs at most")
     lr: float = _option(0.005, "learning rate of the weights (Adam)")
-    weight_decay: float = _option(0.001, "of the weights")
+    weight_decay: float = _option(0.001, "weight decay of the weights (Adam)")
     bias_lr: float = _option(0.03, "learning rate of the biases of pairs")
-    bias_weight_decay: float = _option(3e-5, "of the biases of pairs")
+    bias_weight_decay: float = _option(3e-5, "weight decay of the biases of pairs")
     core_lr: float = _option(0.1, "learning rate of the cores (Adam)")
     epsilon: float = _option(0.0, "sampled: the chance of a random meta-graph in the first epoch")
     epsilon_decay: float = _option(0.9, "factor of epsilon after every epoch")
@@ -87,7 +87,7 @@ class Config:
         "loss", "keep the epoch of lowest validation loss, of best validation metric, or the last"
     )
     patience: int = _option(30, "epochs without improvement before stopping; 0: never stop")
-    seed: int = _option(0, "of initial values, dropout and samples")
+    seed: int = _option(0, "for initial values, dropout and draws")
     device: str = _option("cpu", "where to compute: cpu, cuda, cuda:1")
 
     out: str = _option("", "folder for checkpoint, results and logs; none are written if empty")
@@ -117,7 +117,9 @@ class Config:
         try:
             torch.device(self.device)
         except RuntimeError as error:
-            raise ValueError(f"device {self.device!r} is none that torch knows: {error}") from None
+            raise ValueError(
+                f"device {self.device!r} is not one that torch knows: {error}"
+            ) from None
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """The same settings but for some."""

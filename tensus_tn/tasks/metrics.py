@@ -37,7 +37,7 @@ def association(predicted: Tensor, labels: Tensor) -> float:
 
     Args:
         predicted: 0/1 (n, num_classes).
-        labels: Likewise.
+        labels: The true classes, in the same form.
 
     Example:
         >>> classes = torch.eye(2)[torch.arange(100) % 2]

@@ -47,7 +47,7 @@ _SEARCH: dict[str, dict[str, Any]] = {
     "yelp": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
     "douban": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
 }  # fmt: skip
-#: Of the network, the same in both phases.
+#: Settings of the network, the same in both phases.
 SHAPE = ("normalisation", "divide", "topology", "steps", "hidden", "affine", "head", "activation")
 _SAMPLED = {
     "search": "sampled", "updates": "alternating", "rank": 1, "init_scale": 0.001, "core_lr": 3e-4,
@@ -59,7 +59,7 @@ _SAMPLED = {
 def preset(data: str, phase: Phase = "train") -> dict[str, Any]:
     """DiffMG's settings, with those that it published for a data set, by its name.
 
-    `"search"`: its search: one relation a link, rank 1, cores and weights in turns. `"train"`: how
+    `"search"`: its search: one relation per link, rank 1, cores and weights in turns. `"train"`: how
     it trains what was found. The planted graph has settings of ours.
 
     Example:

@@ -19,8 +19,8 @@ class Result:
         epochs: How many epochs were trained.
         val: Loss and scores of the epoch that was kept, on the validation split.
         test: The same on the test split; empty where its labels are not known, see `unscored`.
-        num_parameters: Of the network.
-        seconds: Of training.
+        num_parameters: How many parameters the network has.
+        seconds: How long the training took.
         meta_graphs: The best meta-graph of each network, as `MetaGraph.to_json` has it.
         history: Losses and validation scores of every epoch.
         unscored: Why there are no test scores.

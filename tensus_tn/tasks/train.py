@@ -26,7 +26,7 @@ from tensus_tn.tasks.task import Task
 
 
 class Trainer:
-    """Trains a model on a task, one full batch an epoch, and keeps the best state.
+    """Trains a model on a task, one full batch per epoch, and keeps the best state.
 
     The cores (`model.arch_parameters()`, if there is such a method) have an optimizer of their own:
     they learn from the training loss with the weights (`updates="joint"`), or from the validation
@@ -37,7 +37,7 @@ class Trainer:
     Args:
         model: Called as the task says.
         task: What to learn.
-        config: Of its settings only those of training count here.
+        config: The settings; only those of training count here.
         extra: Plain values and tensors to go into every checkpoint.
 
     Example:

@@ -234,7 +234,7 @@ INDEX = torch.tensor([[0, 1], [1, 2]])
         (
             lambda: RelationGraph.from_torch_sparse({"a": torch.ones(2, 2).to_sparse(1)}),
             ValueError,
-            "one value an entry, got a hybrid tensor",
+            "one value per entry, got a hybrid tensor",
         ),
         (
             lambda: RelationGraph.from_torch_sparse(
