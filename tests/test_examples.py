@@ -47,7 +47,7 @@ def test_meta_graph(example, tmp_path):
     found = example("meta_graph").main(str(tmp_path / "figure.png"))
     assert found[1][0] < 0.8
     assert found[2][0] > 0.95
-    assert {str(m) for m in found[2][1]} == {"s -A-> m -B-> t", "s -C-> m -D-> t"}
+    assert {str(m) for m in found[2][1]} == {"TMS: s -A-> m -B-> t", "TMS: s -C-> m -D-> t"}
     assert (tmp_path / "figure.png").stat().st_size > 5_000
 
 
