@@ -51,15 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from tensus_tn.tasks import run
+    from tensus_tn.tasks import run, run_average
     from tensus_tn.tasks.config import from_arguments
 
-    config = from_arguments(arguments)
-    result = run(config)
-    _print_result(result)
+    config, k = from_arguments(arguments), arguments.average
+    _print_result(run(config) if k == 1 else run_average(config, k))
 
 
 def _search(arguments: argparse.Namespace) -> None:
+    arguments.average = 1
     _train(arguments)
     if arguments.out:
         found = ["tensus-tn", "train", "--data", arguments.data, "--meta-graph", arguments.out]
@@ -185,6 +185,14 @@ def _setting_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None
     add_arguments(parser, _defaults(argv))
 
 
+def _train_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    parser.add_argument(
+        "--average", type=positive_integer, default=1, metavar="K",
+        help="train so many networks, by this seed and those after it, and average their scores",
+    )  # fmt: skip
+    _setting_flags(parser, argv)
+
+
 def _compare_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     from tensus_tn.tasks import METHODS
 
@@ -261,7 +269,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command(
-        "train a network with its meta-graphs, or one that a search found", _train, _setting_flags
+        "train a network with its meta-graphs, or one that a search found", _train, _train_flags
     ),
     "search": Command(
         "search a meta-graph as DiffMG does, or by other settings", _search, _setting_flags

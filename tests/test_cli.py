@@ -112,6 +112,15 @@ def test_a_folder_of_the_heterogeneous_graph_benchmark(folder, capsys, several):
     assert "unknown" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_several_networks_are_averaged(folder, capsys):
+    assert main(["train", *FEW, "--average", "2"]) == 0
+    assert "test   loss" in capsys.readouterr().out
+    for name in ("", "seed0/", "seed1/"):
+        assert (folder / f"runs/train-planted/{name}result.json").exists()
+    with pytest.raises(SystemExit):
+        main(["train", *FEW, "--average", "0"])
+
+
 def test_bench(capsys, folder):
     assert main(["bench", "--seconds", "0.01"]) == 0
     text = capsys.readouterr().out

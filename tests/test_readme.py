@@ -3,12 +3,16 @@
 import re
 from inspect import isclass, isfunction
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import tensus_tn.data
 import tensus_tn.nn
 import tensus_tn.tasks
+from tensus_tn.data.catalogue import data_folder
+from tensus_tn.tasks.metrics import f1
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("docs/concepts/*.md")) + sorted(ROOT.glob("docs/how-to/*.md"))
@@ -25,8 +29,21 @@ def python(page: Path) -> list[str]:
 README = python(ROOT / "README.md")
 
 
-def test_the_readme_has_its_four_examples():
-    assert len(README) == 4
+def test_the_readme_has_its_five_examples():
+    assert len(README) == 5
+
+
+def test_the_network_of_the_readme_learns_dblp():
+    if not (data_folder() / "gtn_dblp.npz").exists():
+        pytest.skip("gtn_dblp.npz is not in $TENSUS_DATA")
+    block = next(block for block in README if "MetaGraphNet" in block)
+    told = 'load("planted").to_hetero_data(), "t"'
+    assert told in block
+    names: dict[str, Any] = {}
+    torch.manual_seed(0)
+    block = block.replace(told, 'load("dblp").to_hetero_data(), "author"')
+    exec(compile(block, "README.md", "exec"), names)
+    assert f1(names["predicted"], names["y"][names["test"]], names["classes"])[0] > 0.935
 
 
 @pytest.mark.parametrize("block", README, ids=range(len(README)))

@@ -1,5 +1,6 @@
 """Layers that learn a meta-graph: the cores of a `DagTensor` as the weights of a propagation."""
 
+from tensus_tn.nn.average import Average, average
 from tensus_tn.nn.bias import PairBias
 from tensus_tn.nn.conv import MetaGraphConv
 from tensus_tn.nn.drawn import Draw
@@ -12,6 +13,7 @@ from tensus_tn.nn.towers import TwoTowers
 
 __all__ = [
     "DIFFMG",
+    "Average",
     "Draw",
     "MetaGraph",
     "MetaGraphConv",
@@ -21,5 +23,6 @@ __all__ = [
     "NodeInputs",
     "PairBias",
     "TwoTowers",
+    "average",
     "set_graph_cache_size",
 ]

@@ -1,5 +1,6 @@
 """Training on heterogeneous graphs: tasks, settings, the loop, and comparisons of methods."""
 
+from tensus_tn.tasks.averaging import run_average
 from tensus_tn.tasks.comparison import METHODS, Method, compare, equal_rank, table
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.cross_entropy import Candidate, cross_entropy_search
@@ -32,5 +33,6 @@ __all__ = [
     "preset",
     "restore",
     "run",
+    "run_average",
     "table",
 ]

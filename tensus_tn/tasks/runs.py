@@ -56,11 +56,19 @@ def run(
     task = load_task(config) if task is None else task
     what = f"numbers in a state of {config.hidden:,} features"
     check_memory(what, task.graph.num_nodes * config.hidden, torch.float32, config.device)
+    model, chosen = untrained(config, task)
+    return fit(model, task, config, chosen, on_epoch)
+
+
+def untrained(
+    config: Config, task: Task
+) -> tuple[MetaGraphNet | TwoTowers, list[list[MetaGraph]] | None]:
+    """The network of the settings, by their seed, and the meta-graphs that it is derived to."""
     chosen = None
     if config.meta_graph:
         chosen = best_meta_graphs(restore(config.meta_graph, "cpu")[1], config.top)
     torch.manual_seed(config.seed)
-    return fit(build_model(config, task.spec, chosen), task, config, chosen, on_epoch)
+    return build_model(config, task.spec, chosen), chosen
 
 
 def load_task(config: Config) -> Task:
