@@ -212,10 +212,10 @@ def normalize_ones(
     forward: Segments, modes: Sequence[str | None], loop: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What `normalize` does where every value is 1 and no mode is "sym": one value a segment, (S,)."""
-    rel = forward.seg_rel.long()
-    row_power = torch.tensor([_ROW_POWER[mode] for mode in modes], dtype=torch.float64)
-    scale = (forward.seg_ptr.diff() + loop[rel]) ** row_power[rel]
-    return scale, loop[rel] * scale
+    loops = loop[forward.seg_rel]
+    divided = torch.tensor([mode == "row" for mode in modes])[forward.seg_rel]
+    scale = torch.where(divided, 1 / (forward.seg_ptr.diff() + loops), 1.0)
+    return scale, loops * scale
 
 
 def normalize(

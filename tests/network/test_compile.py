@@ -2,9 +2,15 @@
 
 import pytest
 import torch
+from packaging.version import Version
 
 from tensus_tn import Dag, DagTensor, set_plan_cache_size
 from tests.network.networks import random_index
+
+# Older compilers of torch can't take a plan for a constant.
+pytestmark = pytest.mark.skipif(
+    Version(torch.__version__).release < (2, 13), reason="torch.compile of queries needs torch 2.13"
+)
 
 QUERIES = {
     "log_prob": lambda t, index: t.log_prob(index),
