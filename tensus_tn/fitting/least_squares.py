@@ -1,23 +1,17 @@
-"""Ways down a sum of squares: one core at a time, all of them at once, or along the gradient.
-
-The fits of `e` and `e` differ only in the residual
-`model - data`, whose norm they minimise over the cores. It is linear in each core.
-"""
+"""Ways down a sum of squares: one core at a time, all of them at once, or along the gradient."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from tensus_tn.fitting.problem import Cores, LeastSquares
 from tensus_tn.fitting.settings import Settings
 
-Cores = list[Tensor]  # with the indices of `structure.terms`
 Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their error
 
 # Alternating sweeps go on while one lowers the error by this share, or by less than half of what the
@@ -29,40 +23,6 @@ _MOST_PARAMETERS = 2000
 # A run has converged when so many sweeps in a row lower the error by less than `tol` of itself:
 # a single short step may only mean that the damping has still to find its size.
 _PATIENCE = 3
-
-
-class LeastSquares(ABC):
-    """A residual that is linear in each core, for data of norm one.
-
-    Attributes:
-        solves_exactly: Whether `solve` minimises the residual and nothing else, so that alternating
-            sweeps end at a minimum.
-    """
-
-    solves_exactly = True
-
-    @abstractmethod
-    def residual(self, cores: Cores) -> Tensor:
-        """The model less the data; differentiable."""
-
-    @abstractmethod
-    def solve(self, cores: Cores, edge: int) -> Tensor:
-        """The core of one edge that minimises the residual, the others given."""
-
-    @abstractmethod
-    def curvature(self, cores: Cores) -> Tensor:
-        """`J^T J` of shape `(P, P)`, with `J` the derivative of the residual by all cores."""
-
-    def error(self, cores: Cores) -> float:
-        """The norm of the residual: the relative error, as the data have norm one."""
-        return float(self.residual(cores).norm())
-
-    def gradient(self, cores: Cores) -> Tensor:
-        """The derivative `J^T r` of half the squared error by all cores, `(P,)`."""
-        leaves = [core.detach().requires_grad_() for core in cores]
-        with torch.enable_grad():
-            loss = self.residual(leaves).square().sum() / 2
-        return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, leaves)])
 
 
 @dataclass(frozen=True)
@@ -190,14 +150,3 @@ def equalize(cores: Cores) -> Cores:
         norms.log().mean().exp() / norms
     )  # a zero core makes all of them zero
     return [core * scale for core, scale in zip(cores, scales, strict=True)]
-
-
-def pseudo_inverse(gram: Tensor) -> Tensor:
-    """The inverse of Gram matrices `(..., R, R)`; zero for what the data do not determine."""
-    inverse: Tensor = torch.linalg.pinv(gram, hermitian=True, rtol=1e-14)
-    return inverse
-
-
-def others(items: Sequence[Any], edge: int, none: Any) -> list[Any]:
-    """All but one of the items; with nothing left, the neutral element."""
-    return [item for e, item in enumerate(items) if e != edge] or [none]

@@ -8,11 +8,15 @@ from time import perf_counter
 
 import torch
 
-from tensus_tn.fitting.least_squares import Cores, LeastSquares, Run, descend
+from tensus_tn.fitting.least_squares import Run, descend
+from tensus_tn.fitting.problem import Cores, LeastSquares
 from tensus_tn.fitting.report import Report, progress_bar
 from tensus_tn.fitting.settings import Settings
 from tensus_tn.fitting.values import Scaled
 from tensus_tn.network.tensor import DagTensor
+
+# A run that ends within so many times the rounding is at the bottom: another could only polish it.
+_NO_BETTER = 1e3
 
 
 @torch.no_grad()
@@ -39,7 +43,7 @@ def fit_best(
             run = descend(problem, start, settings, data.rounding, watch)
             if min(run.errors) < lowest:
                 lowest, best = min(run.errors), run
-            if lowest <= data.rounding:
+            if lowest <= _NO_BETTER * data.rounding:
                 break
     _fill(tensor, best.cores, data.norm)
     tensor.to(data.dtype)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tensus_tn.fitting.least_squares import Cores
+from tensus_tn.fitting.problem import Cores
 from tensus_tn.fitting.settings import Settings
 from tensus_tn.fitting.values import Scaled
 from tensus_tn.network.structure import Structure

@@ -3,7 +3,7 @@
 import torch
 
 from tensus_tn import Dag, DagTensor
-from tensus_tn.fitting.least_squares import equalize, others, pseudo_inverse
+from tensus_tn.fitting.least_squares import equalize
 from tests.network.networks import operands
 
 
@@ -14,13 +14,3 @@ def test_equalize_keeps_the_tensor():
     torch.testing.assert_close(tensor.plan("dense")(*equal), tensor.plan("dense")(*cores))
     norms = torch.stack([core.norm() for core in equal])
     torch.testing.assert_close(norms, norms.mean().expand_as(norms))
-
-
-def test_what_the_data_do_not_determine_is_zero():
-    gram = torch.diag(torch.tensor([4.0, 0.0], dtype=torch.float64))
-    torch.testing.assert_close(pseudo_inverse(gram), torch.diag(torch.tensor([0.25, 0.0])).double())
-
-
-def test_others_of_one_are_the_neutral_element():
-    assert others("abc", 1, None) == ["a", "c"]
-    assert others("a", 0, "one") == ["one"]

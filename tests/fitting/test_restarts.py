@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tensus_tn import Dag, DagTensor
-from tensus_tn.fitting.dense import DenseFit
+from tensus_tn.fitting.dense_fit import DenseFit
 from tensus_tn.fitting.restarts import fit_best
 from tensus_tn.fitting.settings import Settings
 from tensus_tn.fitting.values import Scaled

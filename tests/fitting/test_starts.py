@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tensus_tn import Dag, DagTensor
-from tensus_tn.fitting.dense import DenseFit
+from tensus_tn.fitting.dense_fit import DenseFit
 from tensus_tn.fitting.settings import Settings
 from tensus_tn.fitting.starts import make_starts, mode_svd, tt_svd
 from tensus_tn.fitting.values import to_norm_one
