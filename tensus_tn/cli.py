@@ -259,6 +259,18 @@ def _verify_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     )
 
 
+def _rules(arguments: argparse.Namespace) -> None:
+    from tensus_tn.rules import cli
+
+    cli.run(arguments)
+
+
+def _rules_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    from tensus_tn.rules import cli
+
+    cli.add_flags(parser, argv)
+
+
 class Command(NamedTuple):
     """A command, and how its flags are added to a parser, given all arguments."""
 
@@ -279,6 +291,7 @@ COMMANDS = {
     "evaluate": Command("score a checkpoint on its data", _evaluate, _evaluate_flags),
     "show": Command("print and draw the meta-graphs of a checkpoint", _show, _show_flags),
     "explore": Command("a page to click through what was learned", _explore, _explore_flags),
+    "rules": Command("learn, rank and show the rules of a knowledge graph", _rules, _rules_flags),
     "verify": Command(
         "check the kernels on this machine, time them, write a report", _verify, _verify_flags
     ),

@@ -12,33 +12,37 @@ from tensus_tn.dag import Dag, Edge
 from tensus_tn.rules.frontier import WIDTH, Walker
 from tensus_tn.rules.walks import KnownAnswers, Queries, WalkGraph, make_queries
 
-MOST_STEPS = 4
 _SAMPLE = 256
+_FEW = 0.05  # of all edges: what walks of four links may meet
+_MANY = 2_000_000  # edges: what walks of three links may meet
 _WIDER = 0.5  # an edge of a block costs about 2 times one of a single query, for WIDTH of them
 
 
 def steps(walks: WalkGraph) -> int:
-    """The longest rules for which a walk meets fewer edges than the graph has, 2 to `MOST_STEPS`.
+    """How long rules are: 3; 4 where walks stay small, 2 where they cost too much.
 
-    Beyond that, a walk reaches everything on many ways at once and says little about any entity.
+    A walk of four links should meet less than a twentieth of all edges: if it meets more, it reaches
+    much on many ways at once and says little about any entity.
 
     Example:
         >>> from tensus_tn.rules import KnowledgeGraph
         >>> from tensus_tn.rules.walks import walk_graph
-        >>> steps(walk_graph(KnowledgeGraph.from_triples([(k, 0, k + 1) for k in range(99)])))
+        >>> steps(walk_graph(KnowledgeGraph.from_triples([(k, 0, k + 1) for k in range(999)])))
         4
         >>> full = [(i, 0, j) for i in range(9) for j in range(9)]
         >>> steps(walk_graph(KnowledgeGraph.from_triples(full)))
-        2
+        3
     """
-    for length in range(2, MOST_STEPS):
-        longer = Dag.path(length + 1)
-        walker = Walker(walks, longer, [1] * (length + 2))
-        weights = _ones(walks, longer)
-        met = walker.costs(weights, _some_queries(walks)).double().mean()
-        if met > len(walks.edges.target):
-            return length
-    return MOST_STEPS
+    if _edges_met(walks, 4) < _FEW * len(walks.edges.target):
+        return 4
+    return 3 if _edges_met(walks, 3) < _MANY else 2
+
+
+def _edges_met(walks: WalkGraph, length: int) -> float:
+    """By a walk along a path, in all its links, on average."""
+    path = Dag.path(length)
+    walker = Walker(walks, path, [1] * (length + 1))
+    return float(walker.costs(_ones(walks, path), _some_queries(walks)).double().mean())
 
 
 def width(walker: Walker, weights: dict[Edge, Tensor]) -> int:

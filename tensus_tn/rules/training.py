@@ -21,7 +21,7 @@ from tensus_tn.rules.walks import KnownAnswers, Queries, both_ways, make_queries
 if TYPE_CHECKING:
     from tensus_tn.rules.model import RuleModel
 
-_STEPS = 1500  # of the optimizer, about, where `epochs` is not given
+_STEPS = 1000  # of the optimizer, about, where `epochs` is not given
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,12 @@ class Settings:
     """How a `RuleModel` is trained.
 
     Attributes:
-        epochs: Passes over the training queries. When None, as many as make some 1,500 steps, 2 to 40.
+        epochs: Passes over the training queries. When None, as many as make some 1,000 steps, 2 to 6.
         batch: Queries of a step.
-        lr: Adam's learning rate at the start; it falls to a twentieth along a cosine.
-        decay: Weight decay (of AdamW).
+        lr: Adam's learning rate at the start; it falls to a twentieth along a cosine. When None,
+            0.1, or 0.05 on graphs with less than 10,000 entities.
+        decay: Weight decay (of AdamW). When None, such that a weight without a gradient shrinks to
+            about a third over the whole run.
         patience: Stop after so many epochs without a better validation MRR; 0 never stops early.
         max_queries: Queries of an epoch, drawn anew each time; all when None.
         max_valid: Validation triples that are ranked after an epoch, the first of a fixed shuffle.
@@ -44,8 +46,8 @@ class Settings:
 
     epochs: int | None = None
     batch: int = 500
-    lr: float = 0.1
-    decay: float = 0.0
+    lr: float | None = None
+    decay: float | None = None
     patience: int = 5
     max_queries: int | None = None
     max_valid: int = 5000
@@ -58,9 +60,9 @@ class Settings:
         for name in ("epochs", "batch", "max_queries", "max_valid"):
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
-        if not (math.isfinite(self.lr) and self.lr > 0):
+        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be a positive number, got {self.lr}")
-        if self.decay < 0 or self.patience < 0:
+        if (self.decay or 0) < 0 or self.patience < 0:
             raise ValueError("decay and patience must not be negative")
         if self.resume and self.checkpoint is None:
             raise ValueError("resume needs a checkpoint to go on from")
@@ -104,8 +106,11 @@ def fit(
     valid = valid[shuffled[: s.max_valid]]
     per_epoch = min(len(training), s.max_queries or len(training))
     batches = max(1, round(per_epoch / s.batch))
-    epochs = s.epochs or min(max(round(_STEPS / batches), 2), 40)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=s.lr, weight_decay=s.decay)
+    epochs = s.epochs or min(max(round(_STEPS / batches), 2), 6)
+    lr = s.lr or (0.1 if graph.num_entities >= 10_000 else 0.05)
+    # Along the cosine, the learning rate is about half of `lr` on average.
+    decay = 2 / (lr * epochs * batches) if s.decay is None else s.decay
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
     run = _Run(model, optimizer, FitReport(), {}, 0)
     if s.resume and Path(s.checkpoint or "").exists():
         run.restore(torch.load(s.checkpoint, weights_only=True))  # type: ignore[arg-type]
@@ -116,7 +121,7 @@ def fit(
         total = 0.0
         for step, queries in enumerate(training.batches(s, batches, epoch, model.width)):
             for group in optimizer.param_groups:
-                group["lr"] = s.lr * _cosine((epoch * batches + step) / (epochs * batches))
+                group["lr"] = lr * _cosine((epoch * batches + step) / (epochs * batches))
             optimizer.zero_grad()
             loss = model.loss(queries)
             loss.backward()

@@ -1,0 +1,146 @@
+"""The commands `tensus-tn rules train`, `rank` and `show`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensus_tn.rules import export
+from tensus_tn.rules.knowledge_graph import SPLITS, KnowledgeGraph
+from tensus_tn.rules.model import RuleModel
+from tensus_tn.rules.planted import planted_rules
+from tensus_tn.rules.ranking import TIES
+from tensus_tn.rules.rule import Rule
+
+FORMATS = {"json": export.to_json, "csv": export.to_csv, "anyburl": export.to_anyburl}
+
+
+def add_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Add the three commands and their flags to a parser."""
+    parser.add_argument("--device", choices=["cpu"], default="cpu", help="walks run on the CPU")
+    commands = parser.add_subparsers(required=True, metavar="train|rank|show")
+    train = commands.add_parser("train", help="learn the rules of a knowledge graph")
+    train.set_defaults(rules_command=_train)
+    train.add_argument(
+        "--data", default="planted", metavar="PATH",
+        help="folder of train.txt, valid.txt, test.txt; a file of triples; .npz; or `planted`, an "
+        "example that needs rank 2 (default: planted)",
+    )  # fmt: skip
+    train.add_argument("--steps", type=int, help="length of the rules (default: by the graph)")
+    train.add_argument("--rank", type=int, default=4, help="(default: 4)")
+    train.add_argument("--ties", choices=["node", "global"], default="node", help="global: CP")
+    train.add_argument("--weights", choices=["signed", "softmax"], default="signed")
+    train.add_argument("--epochs", type=int, help="(default: by the number of triples)")
+    train.add_argument("--lr", type=float, help="learning rate of Adam")
+    train.add_argument("--batch", type=int, help="queries of a step")
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--out", help="folder (default: runs/rules-NAME)")
+    train.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
+    train.add_argument("--quiet", action="store_true", help="no progress bar")
+    rank = commands.add_parser("rank", help="rank the answers of a split, filtered")
+    rank.set_defaults(rules_command=_rank)
+    rank.add_argument("run", help="folder of a run")
+    rank.add_argument("--split", choices=SPLITS, default="test", help="(default: test)")
+    rank.add_argument("--ties", choices=TIES, default="random", help="(default: random)")
+    rank.add_argument("--per-relation", action="store_true")
+    show = commands.add_parser("show", help="print, export and draw rules")
+    show.set_defaults(rules_command=_show)
+    show.add_argument("run", help="folder of a run")
+    show.add_argument("--relation", help="one relation (default: those with most triples)")
+    show.add_argument("--top", type=int, default=5, help="rules of each relation (default: 5)")
+    show.add_argument(
+        "--sort", choices=["weight", "confidence", "pca_confidence", "support"], default="weight"
+    )
+    show.add_argument("--negative", action="store_true", help="rules that speak against an answer")
+    show.add_argument("--format", choices=["text", *FORMATS], default="text")
+    show.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run one of the three commands."""
+    arguments.rules_command(arguments)
+
+
+def load_graph(data: str) -> KnowledgeGraph:
+    """A graph by the name or path that `--data` takes."""
+    return planted_rules() if data == "planted" else KnowledgeGraph.load(data)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    graph = load_graph(arguments.data)
+    out = Path(arguments.out or Path("runs") / f"rules-{Path(arguments.data).stem}")
+    model = RuleModel(
+        graph, arguments.steps, arguments.rank, ties=arguments.ties, weights=arguments.weights,
+        seed=arguments.seed,
+    )  # fmt: skip
+    print(f"{graph}\n{model.dag}, rank {arguments.rank}, {model.num_parameters} parameters")
+    given = {name: getattr(arguments, name) for name in ("epochs", "lr", "batch")}
+    report = model.fit(
+        **{name: value for name, value in given.items() if value is not None},
+        seed=arguments.seed,
+        checkpoint=out / "checkpoint.pt",
+        resume=arguments.resume,
+        progress=not arguments.quiet,
+    )
+    model.save(out / "model.pt")
+    result = {"data": arguments.data, "best_epoch": report.best_epoch, "seconds": report.seconds,
+              "history": report.history, "parameters": model.num_parameters}  # fmt: skip
+    print(report)
+    if len(graph.test):
+        ranking = model.rank()
+        result["test"] = ranking.to_dict()
+        print(ranking)
+    (out / "result.json").write_text(json.dumps(result, indent=1))
+    print(f"files in {out}; the rules:  tensus-tn rules show {out}")
+
+
+def _restore(run: str) -> RuleModel:
+    folder = Path(run)
+    if not (folder / "model.pt").exists():
+        raise FileNotFoundError(f"{folder} has no model.pt: is it the folder of a run?")
+    data = json.loads((folder / "result.json").read_text())["data"]
+    return RuleModel.load(folder / "model.pt", load_graph(data))
+
+
+def _rank(arguments: argparse.Namespace) -> None:
+    model = _restore(arguments.run)
+    triples = getattr(model.graph, arguments.split)
+    ranking = model.rank(triples, ties=arguments.ties)
+    print(ranking)
+    if arguments.per_relation:
+        for name, m in ranking.per_relation().items():
+            print(f"{name:40s} MRR {m['mrr']:.3f}  H@10 {m['hits@10']:.3f}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    model = _restore(arguments.run)
+    names = [arguments.relation] if arguments.relation else _most_frequent(model.graph)
+    options = {"sort": arguments.sort, "negative": arguments.negative}
+    rules = [rule for name in names for rule in model.rules(name, arguments.top, **options)]
+    print(FORMATS[arguments.format](rules) if arguments.format != "text" else _text(rules))
+    if arguments.figure:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
+
+        plt.sca(export.draw_rules(rules))
+        plt.savefig(arguments.figure)
+        plt.close()
+        print(f"drawn to {arguments.figure}")
+
+
+def _text(rules: Sequence[Rule]) -> str:
+    head = f"{'weight':>8s}{'support':>9s}{'body':>9s}{'conf.':>7s}{'PCA':>7s}  rule"
+    rows = [
+        f"{r.weight:8.2f}{r.support:9d}{r.body_size:9d}{r.confidence:7.2f}{r.pca_confidence:7.2f}  {r}"
+        for r in rules
+    ]
+    return "\n".join([head, *rows])
+
+
+def _most_frequent(graph: KnowledgeGraph, count: int = 5) -> list[str]:
+    order = graph.train[:, 1].bincount(minlength=graph.num_relations).argsort(descending=True)
+    return [graph.relations[r] for r in order[:count].tolist()]

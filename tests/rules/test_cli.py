@@ -1,0 +1,89 @@
+"""`tensus-tn rules train`, `rank` and `show`, on the planted graph and on files."""
+
+import json
+
+import pytest
+
+from tensus_tn.cli import main
+from tests.rules.test_readers import folder  # noqa: F401
+
+
+def run(*arguments):
+    return main(["rules", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    assert (
+        run(
+            "train",
+            "--rank",
+            2,
+            "--steps",
+            2,
+            "--epochs",
+            6,
+            "--batch",
+            100,
+            "--quiet",
+            "--out",
+            out,
+        )
+        == 0
+    )
+    return out
+
+
+def test_train_writes_what_rank_and_show_read(trained, capsys):
+    result = json.loads((trained / "result.json").read_text())
+    assert result["test"]["tail"]["hits@1"] == 1.0
+    assert run("rank", trained, "--per-relation") == 0
+    assert "ties pessimistic" in capsys.readouterr().out
+    assert run("show", trained, "--relation", "r", "--top", 4) == 0
+    text = capsys.readouterr().out
+    for k in (1, 2, 3, 4):
+        assert f"r(x, y) <- a{k}(x, z), b{k}(z, y)" in text
+
+
+def test_formats_and_figure(trained, capsys, tmp_path):
+    assert run("show", trained, "--relation", "r", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["relation"] == "r"
+    assert run("show", trained, "--relation", "r", "--format", "anyburl") == 0
+    assert "r(X,Y) <= a" in capsys.readouterr().out
+    pytest.importorskip("matplotlib")
+    assert run("show", trained, "--relation", "r", "--figure", tmp_path / "rules.png") == 0
+    assert (tmp_path / "rules.png").stat().st_size > 1000
+
+
+def test_resume(trained, tmp_path):
+    few = [
+        "train",
+        "--rank",
+        2,
+        "--steps",
+        2,
+        "--epochs",
+        2,
+        "--batch",
+        100,
+        "--quiet",
+        "--out",
+        tmp_path,
+    ]
+    assert run(*few) == 0
+    first = json.loads((tmp_path / "result.json").read_text())["history"]
+    assert run(*few, "--resume") == 0
+    assert json.loads((tmp_path / "result.json").read_text())["history"] == first
+
+
+def test_a_folder_of_triples(folder, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "--data", folder, "--epochs", 1, "--quiet") == 0
+    assert (tmp_path / "runs" / f"rules-{folder.stem}" / "model.pt").exists()
+
+
+def test_wrong_input(tmp_path, capsys):
+    assert run("rank", tmp_path) == 2
+    assert "has no model.pt" in capsys.readouterr().err
+    assert run("train", "--data", tmp_path / "nothing") == 2
