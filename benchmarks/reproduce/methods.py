@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -26,7 +26,9 @@ from benchmarks.reproduce.settings import (
 )
 from tensus_tn import Dag, DagTensor
 from tensus_tn.dag import Edge
+from tensus_tn.data import Normalisation, load
 from tensus_tn.nn import MetaGraph, TwoTowers
+from tensus_tn.tasks import PAIRS as RECOMMENDATION
 from tensus_tn.tasks import (
     Config,
     Task,
@@ -35,10 +37,12 @@ from tensus_tn.tasks import (
     cross_entropy_search,
     equal_rank,
     fit,
+    make_task,
     preset,
     restore,
     run,
 )
+from tensus_tn.tasks.task import Inputs
 
 Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]
@@ -112,6 +116,23 @@ def soft(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
     return _trained(model, task, config) | {"core_parameters": cores}
 
 
+def recipe(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
+    """The library's defaults as they are, for nodes or for pairs: soft, one training, no search."""
+    settings = {} if data in NODES else dict(RECOMMENDATION)
+    config = Config(data=data, seed=seed, progress=False).with_values({**settings, **changes})
+    task = _recipe_task(data, config.normalisation, config.inputs)
+    config = _equal_parameters(config, task)
+    torch.manual_seed(seed)
+    model = build_model(config, task.spec)
+    cores = sum(core.numel() for core in model.arch_parameters())
+    return _trained(model, task, config) | {"core_parameters": cores}
+
+
+@cache
+def _recipe_task(data: str, normalisation: Normalisation, inputs: Inputs) -> Task:
+    return make_task(load(data), normalisation, inputs=inputs)
+
+
 def gtn(data: str, task: Task, seed: int) -> Outcome:
     """A path of rank 1, soft."""
     return soft(data, task, seed, topology="path", steps=GTN_STEPS[data], rank=1)
@@ -141,6 +162,10 @@ METHODS: dict[str, Method] = {
     "soft": partial(soft, rank=2),
     "soft-cp": partial(soft, rank=2, ties="global"),
     "soft-rank1": partial(soft, rank=1),
+    "recipe": partial(recipe, rank=2),
+    "recipe-cp": partial(recipe, rank=2, ties="global"),
+    "recipe-rank1": partial(recipe, rank=1),
+    **{f"recipe-d{d}": partial(recipe, rank=d) for d in (3, 4, 5)},
     **{name: partial(peer, name=name) for name in PEERS},
     **{f"tensus-d{d}": partial(searched, rank=d, ties="node") for d in (3, 4, 5)},
 }

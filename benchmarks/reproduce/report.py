@@ -22,6 +22,8 @@ TITLES = {
     "published": "DiffMG, its published meta-graph",
     "published-tuned": "the same, our settings",
     "soft-rank1": "d = 1, soft", "soft-cp": "CP, soft", "soft": "TENSUS, d = 2, soft",
+    "recipe-rank1": "d = 1, soft, the defaults", "recipe-cp": "CP, soft, the defaults",
+    "recipe": "TENSUS, d = 2, soft, the defaults",
     "rank1": "d = 1, our search", "cp": "CP, our search", "tensus": "TENSUS, d = 2, our search",
     "rank1-either": "d = 1, soft or searched", "cp-either": "CP, soft or searched",
     "tensus-either": "TENSUS, d = 2, soft or searched",

@@ -19,6 +19,8 @@ from tensus_tn.tasks import Task, make_task
 
 MAIN = ("tensus", "diffmg", "published", "cp", "rank1")
 ABLATIONS = ("tensus-d3", "tensus-d4", "tensus-d5")
+RANKS = ("recipe-rank1", "recipe", "recipe-d3", "recipe-d4", "recipe-d5", "recipe-cp")
+RANK_STUDY = ("dblp", "imdb")
 VARIANTS = {"dblp-diffmg": ("dblp", {"node_types": "diffmg"})}
 
 
@@ -37,6 +39,8 @@ def plan(seeds: int) -> Iterator[Run]:
         (("diffmg-restarts",), DATA, seeds),
         (("published-tuned",), tuple(name for name in DATA if TUNED[name]), seeds),
         (("soft", "soft-cp", "soft-rank1", "gtn"), DATA, seeds),
+        (RANKS, RANK_STUDY, 10),
+        (RANKS[:2] + RANKS[-1:], tuple(name for name in DATA if name not in RANK_STUDY), seeds),
         (tuple(PEERS), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, NODES, seeds),

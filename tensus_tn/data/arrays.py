@@ -14,7 +14,7 @@ from torch import Tensor
 from tensus_tn.propagation.node_ids import type_slices
 
 #: Features with fewer non-zeros than this are kept sparse: then their projection is faster.
-SPARSE_BELOW = 1 / 32
+SPARSE_BELOW = 1 / 12
 
 #: Ids number the nodes, and no RelationGraph holds so many: its edges are sorted by 64-bit keys.
 LARGEST_ID = 2**31 - 1
