@@ -71,7 +71,9 @@ def assemble(
     loop = torch.tensor([*folded, *[True] * identity, *[False] * zero], dtype=torch.float64)
     modes += [None] * (identity + zero)
 
-    ones = all(edges.value is None and not edges.added for edges in relations)
+    ones = not torch.compiler.is_compiling() and all(
+        edges.value is None and not edges.added for edges in relations
+    )
     forward, backward, places = _structure(relations, num_nodes, positions=not ones)
     if ones and forward.num_edges < sum(edges.row.numel() for edges in relations):
         forward, backward, places = _structure(relations, num_nodes, positions=True)
@@ -150,6 +152,11 @@ def fill(
     """
     _require_unique(names)
     value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
+    if torch.compiler.is_compiling():  # nothing may depend on values
+        assert backward.edge_perm is not None
+        forward = replace(forward, edge_val=value, seg_loop=seg_loop)
+        backward = replace(backward, edge_val=value.detach().index_select(0, backward.edge_perm))
+        return Parts(forward, backward, loop, tuple(names), tuple(counts.items()))
     for what, numbers in (("edge values", value), ("self-loops", seg_loop), ("self-loops", loop)):
         if not bool(numbers.isfinite().all()):
             raise ValueError(f"some {what} are not finite in {dtype}")

@@ -154,8 +154,8 @@ def _read_edges(key: RelationKey, index: Any) -> tuple[Tensor, Tensor, Tensor | 
         raise ValueError(
             f"relation {key!r}: edge_index must have shape (2, E), got {tuple(index.shape)}"
         )
-    source, target = index.detach().as_subclass(Tensor)
-    return target, source, None
+    plain = index.detach() if type(index) is Tensor else index.detach().as_subclass(Tensor)
+    return plain[1], plain[0], None
 
 
 def hetero_data_parts(

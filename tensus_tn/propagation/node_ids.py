@@ -51,6 +51,8 @@ def require_ids(what: str, index: Tensor, count: int) -> Tensor:
     """Check that ids are integers in 0 .. count - 1, and return them as int64."""
     if index.dtype not in _INTEGERS:
         raise TypeError(f"{what}: expected integers, got {index.dtype}")
+    if torch.compiler.is_compiling():  # then the operator that takes them checks
+        return index.long()
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= count):
         bad = int(index[(index < 0) | (index >= count)][0])
         raise ValueError(f"{what} {bad} is out of range, there are {count}")

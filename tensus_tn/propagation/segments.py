@@ -62,11 +62,11 @@ class Segments:
 
     def seg_row(self) -> Tensor:
         """The row of every segment, (S,)."""
-        return owners(self.row_ptr)
+        return owners(self.row_ptr, self.num_segments)
 
     def edge_seg(self) -> Tensor:
         """The segment of every edge, (E,)."""
-        return owners(self.seg_ptr)
+        return owners(self.seg_ptr, self.num_edges)
 
     def structure(self) -> list[Tensor]:
         """What the operators take: the indices, and in the transpose `edge_perm`."""
@@ -101,14 +101,15 @@ class Segments:
         return replace(self, **{k: move(t) for k, t in tensors.items() if t is not None})
 
 
-def owners(ptr: Tensor) -> Tensor:
+def owners(ptr: Tensor, total: int | None = None) -> Tensor:
     """Which of the intervals `ptr[i] .. ptr[i + 1]` every position belongs to.
 
     Example:
         >>> owners(torch.tensor([0, 2, 2, 3]))
         tensor([0, 0, 2])
     """
-    return torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
+    every = torch.arange(ptr.numel() - 1, device=ptr.device)
+    return torch.repeat_interleave(every, ptr.diff(), output_size=total)
 
 
 def index_dtype(*sizes: int) -> torch.dtype:
@@ -213,7 +214,7 @@ def normalize_ones(
 ) -> tuple[Tensor, Tensor]:
     """What `normalize` does where every value is 1 and no mode is "sym": one value a segment, (S,)."""
     loops = loop[forward.seg_rel]
-    divided = torch.tensor([mode == "row" for mode in modes])[forward.seg_rel]
+    divided = torch.tensor([mode == "row" for mode in modes], dtype=torch.bool)[forward.seg_rel]
     scale = torch.where(divided, 1 / (forward.seg_ptr.diff() + loops), 1.0)
     return scale, loops * scale
 
@@ -254,7 +255,8 @@ def _power(total: Tensor, power: Tensor) -> Tensor:
 
 
 def _segment_sum(value: Tensor, seg_ptr: Tensor) -> Tensor:
-    return torch.segment_reduce(value, "sum", offsets=seg_ptr.long())
+    sums = value.new_zeros(seg_ptr.numel() - 1)
+    return sums.index_add(0, owners(seg_ptr, value.numel()), value)
 
 
 def _pairs(segments: Segments, num_relations: int) -> Tensor:

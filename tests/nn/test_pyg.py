@@ -466,3 +466,55 @@ def test_tensors_that_count_no_changes_are_not_cached(data):
         assert make(data).relation_graph(edges, COUNTS) is not make(data).relation_graph(
             edges, COUNTS
         )
+
+
+# ---------------------------------------------------------------------------------- compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"normalize": None}, {"self_loops": False}])
+def test_layers_compile_from_their_edges_to_one_graph(data, options):
+    torch.compiler.reset()
+    conv = make(data, dag=Dag.path(2), **options)
+    compiled = torch.compile(conv, fullgraph=True, backend="aot_eager")
+    for edges in (data.edge_index_dict, {k: e.flip(1) for k, e in data.edge_index_dict.items()}):
+        expected, got = (layer(data.x_dict, edges) for layer in (conv, compiled))
+        for kind in COUNTS:
+            torch.testing.assert_close(got[kind], expected[kind])
+        grads = [
+            torch.autograd.grad(
+                sum(y.square().sum() for y in out.values()), list(conv.parameters())
+            )
+            for out in (expected, got)
+        ]
+        for grad, right in zip(*grads, strict=True):
+            torch.testing.assert_close(grad, right)
+
+
+@pytest.mark.slow
+def test_ids_out_of_range_are_an_error_in_a_compiled_layer(data):
+    torch.compiler.reset()
+    compiled = torch.compile(make(data, dag=Dag.path(1)), fullgraph=True, backend="aot_eager")
+    edges = {**data.edge_index_dict, EDGE_TYPES[0]: torch.tensor([[0], [9]])}
+    with pytest.raises(RuntimeError, match="receiving node 9 is out of range, there are 9"):
+        compiled(data.x_dict, edges)
+
+
+@pytest.mark.slow
+def test_layers_are_exported_from_their_edges(data):
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = make(data, dag=Dag.path(2))
+
+        def forward(self, features, indices):
+            x = dict(zip(COUNTS, features, strict=True))
+            return self.conv(x, dict(zip(EDGE_TYPES, indices, strict=True)))
+
+    layer = Layer()
+    arguments = (list(data.x_dict.values()), list(data.edge_index_dict.values()))
+    program = torch.export.export(layer, arguments, strict=True)
+    other = (arguments[0], [index.flip(1) for index in arguments[1]])
+    for given in (arguments, other):
+        for kind, y in program.module()(*given).items():
+            torch.testing.assert_close(y, layer(*given)[kind])
