@@ -14,7 +14,7 @@ SECONDS = 12.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["queries", "propagation", "commands"])
+@pytest.mark.parametrize("name", ["queries", "propagation", "files", "commands"])
 def test_random_cases_hold(name):
     seed = random.SystemRandom().randrange(10**9)
     fuzz(name, SUBJECTS[name], seed=seed, seconds=SECONDS)

@@ -54,7 +54,9 @@ def _code(node: ast.AST) -> Iterator[ast.expr]:
             docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
             if not isinstance(child, ast.AST) or isinstance(child, _SKIPPED) or docstring:
                 continue
-            if name in _ASIDE:
+            if name in _ASIDE or (
+                isinstance(child, ast.Call) and ast.unparse(child.func) == "field"
+            ):
                 continue
             if isinstance(child, ast.expr):
                 yield child

@@ -1,7 +1,9 @@
 """How a mutant is tried: it is imported or compiled, and a child process runs the tests of it."""
 
+import contextlib
 import importlib.machinery
 import os
+import random
 import resource
 import shutil
 import tempfile
@@ -41,11 +43,14 @@ class Queries:
         folder = ROOT / "tests/network"
         tests = sorted(set(folder.glob("test_*.py")) - {folder / "test_compile.py"})
         if mutant is None:
-            return run_tests(tests, marks="not slow")
+            return run_alone(lambda: pytest_code(tests, "not slow"))
         nearest = [folder / f"test_{mutant.path.stem}.py", folder / "test_queries.py"]
-        outcomes = (
-            run_tests(some, lambda: import_mutant(mutant), "not slow") for some in (nearest, tests)
+        stages = (
+            random_queries,
+            lambda: pytest_code(nearest, "not slow"),
+            lambda: pytest_code(tests, "not slow"),
         )
+        outcomes = (run_alone(stage, lambda: import_mutant(mutant)) for stage in stages)
         return "caught" if "caught" in outcomes else "survived"
 
 
@@ -93,9 +98,8 @@ class Kernels:
         def build(target: Path, jobs: Sequence[Job], flags: Sequence[str]) -> None:
             building.link(target, [self.object(job) for job in jobs], flags)
 
-        return run_tests(
-            [ROOT / "tests/csrc/test_kernels.py"], lambda: setattr(building, "build", build)
-        )
+        test = ROOT / "tests/csrc/test_kernels.py"
+        return run_alone(lambda: pytest_code([test]), lambda: setattr(building, "build", build))
 
 
 def import_mutant(mutant: Mutant) -> None:
@@ -111,10 +115,8 @@ def import_mutant(mutant: Mutant) -> None:
     importlib.machinery.SourceFileLoader.set_data = lambda *args, **kwargs: None  # type: ignore
 
 
-def run_tests(
-    tests: Sequence[Path], prepare: Callable[[], object] = lambda: None, marks: str = ""
-) -> str:
-    """Run test files in a child process, up to the first that fails."""
+def run_alone(test: Callable[[], int], prepare: Callable[[], object] = lambda: None) -> str:
+    """Run a test in a child process, silently; it gives 0 where it passes."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
@@ -122,14 +124,27 @@ def run_tests(
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         torch.set_num_threads(1)
-        prepare()
-        options = ["-x", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
-        code = pytest.main(
-            [*options, "--hypothesis-profile=mutants", "-m", marks, *map(str, tests)]
-        )
-        os._exit(int(code))
-    _, status = os.waitpid(child, 0)
-    return "survived" if status == 0 else "caught"
+        code = 1
+        with contextlib.suppress(BaseException):
+            prepare()
+            code = test()
+        os._exit(code)
+    return "survived" if os.waitpid(child, 0)[1] == 0 else "caught"
+
+
+def random_queries() -> int:
+    """The quickest: some cases of the fuzz suite."""
+    from tests.fuzz import queries
+
+    for seed in range(25):
+        queries.check(random.Random(seed))
+    return 0
+
+
+def pytest_code(tests: Sequence[Path], marks: str = "") -> int:
+    """Run test files, up to the first that fails."""
+    options = ["-x", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", "-m", marks]
+    return int(pytest.main([*options, "--hypothesis-profile=mutants", *map(str, tests)]))
 
 
 TRIALS = {"queries": Queries, "kernels": Kernels}
