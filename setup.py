@@ -48,6 +48,7 @@ WITHOUT_TORCH = [
     "csrc/cpu/arena.cpp",
     "csrc/cpu/assemble.cpp",
     "csrc/cpu/frontier.cpp",
+    "csrc/cpu/needed.cpp",
     "csrc/cpu/select.cpp",
 ]
 KERNELS, DISPATCH = "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"

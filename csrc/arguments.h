@@ -20,24 +20,87 @@ using MaybeTensor = std::optional<Tensor>;
 using Tensors = std::vector<Tensor>;
 using MaybeInts = std::optional<Ints>;
 
-class Problem {
+// Checks of single arguments: the numbers are those of the graph, once they are known.
+class Checks {
+ public:
+  // Tensors must lie on the device of `device`, where `on_device` says that the kernels work.
+  Checks(const Tensor& device, bool (*on_device)(const Tensor&)) : device_(device), on_device_(on_device) {}
+
+  bool is_near(const Tensor& t) const { return on_device_(t) && t.get_device_index() == device_.get_device_index(); }
+
+  void check_vector(const Tensor& t, const char* name, ScalarType type, int64_t size) const {
+    STD_TORCH_CHECK(is_near(t) && t.dim() == 1 && t.is_contiguous() && t.scalar_type() == type, name,
+                    " must be a contiguous vector of the expected type on the device of h");
+    STD_TORCH_CHECK(t.numel() == size, name, " must have ", size, " entries, got ", t.numel());
+  }
+
+  const void* check_values(const MaybeTensor& t, const char* name, int64_t size) const {
+    if (!t) return nullptr;
+    check_vector(*t, name, sums, size);
+    return t->const_data_ptr();
+  }
+
+  // The parts are row_ptr, seg_rel, seg_ptr and col; in the transpose also edge_perm, which is of no interest here.
+  Segments check_structure(const Tensors& parts, const char* name, const MaybeTensor& seg_val,
+                           const MaybeTensor& edge_val) const {
+    STD_TORCH_CHECK(parts.size() >= 4, name, " must hold row_ptr, seg_rel, seg_ptr and col");
+    const Tensor &row_ptr = parts[0], &seg_rel = parts[1], &seg_ptr = parts[2], &col = parts[3];
+    const ScalarType index = row_ptr.scalar_type();
+    STD_TORCH_CHECK(index == ScalarType::Int || index == ScalarType::Long, name, ": indices must be int32 or int64");
+    check_vector(row_ptr, "row_ptr", index, nodes + 1);
+    check_vector(seg_rel, "seg_rel", ScalarType::Int, seg_rel.numel());
+    check_vector(seg_ptr, "seg_ptr", index, seg_rel.numel() + 1);
+    check_vector(col, "col", index, col.numel());
+    return {index == ScalarType::Long,
+            nodes,
+            relations,
+            seg_rel.numel(),
+            col.numel(),
+            row_ptr.const_data_ptr(),
+            seg_rel.const_data_ptr<int32_t>(),
+            seg_ptr.const_data_ptr(),
+            col.const_data_ptr(),
+            check_values(seg_val, "seg_val", seg_rel.numel()),
+            check_values(edge_val, "edge_val", col.numel())};
+  }
+
+  int64_t nodes = 0, relations = 0;
+  ScalarType sums = ScalarType::Float;  // the type of all values
+
+ private:
+  Tensor device_;
+  bool (*on_device_)(const Tensor&);
+};
+
+// Flags that are 0 or 1; none where all of them are 1.
+inline Ints check_choices(const Ints& flags, int64_t size) {
+  STD_TORCH_CHECK(int64_t(flags.size()) == size, "chosen must have ", size, " entries, got ", flags.size());
+  for (const int64_t flag : flags) STD_TORCH_CHECK(flag == 0 || flag == 1, "chosen must be 0 or 1, got ", flag);
+  return std::find(flags.begin(), flags.end(), 0) == flags.end() ? Ints() : flags;
+}
+
+class Problem : public Checks {
  public:
   // `on_device` says whether a tensor lies where the kernels work, on the device of that name.
   Problem(const Tensor& h_, const Tensor& w_, const Ints& ranks, const Ints& tails, const Ints& heads,
           const MaybeInts& flags, bool (*on_device)(const Tensor&), const char* device)
-      : dag(ranks, tails, heads), on_device_(on_device) {
+      : Checks(h_, on_device), dag(ranks, tails, heads) {
     STD_TORCH_CHECK(on_device(h_) && h_.dim() == 3, "h must be a ", device, " tensor of shape (N, P, F)");
     STD_TORCH_CHECK(h_.size(1) == dag.ranks[0], "h must have rank ", dag.ranks[0], ", got ", h_.size(1));
     nodes = h_.size(0), features = h_.size(2);
     h = torch::stable::contiguous(h_);
     w = torch::stable::contiguous(w_);
-    sums_ = h.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-    check_vector(w, "w", sums_, w.numel());
+    sums = h.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+    check_vector(w, "w", sums, w.numel());
     STD_TORCH_CHECK(w.numel() % dag.weights == 0, "w must hold a multiple of ", dag.weights, " numbers, got ",
                     w.numel());
     relations = w.numel() / dag.weights;
     STD_TORCH_CHECK(relations <= INT32_MAX, "too many relations");
-    if (flags) set_choices(*flags);
+    if (!flags) return;
+    chosen = check_choices(*flags, dag.edges() * relations);
+    if (chosen.empty()) return;
+    w = torch::stable::clone(w);
+    clear_unused(w);
   }
   Problem(const Problem&) = delete;  // the loops point to its own graph
 
@@ -56,6 +119,19 @@ class Problem {
                     "forward and backward must have the same edges and index type");
   }
 
+  // Only these rows of the states are worked on, ascending (see cpu/needed.h). States are stored without the others; h
+  // is whole, but its other rows are neither read nor given a gradient but zero.
+  void set_needed(const Tensors& rows) {
+    STD_TORCH_CHECK(rows.size() == dag.ranks.size(), "needed must name rows of ", dag.ranks.size(), " states, got ",
+                    rows.size());
+    const ScalarType index = graph.wide ? ScalarType::Long : ScalarType::Int;
+    for (const Tensor& r : rows) check_vector(r, "needed", index, r.numel());
+    needed = rows;
+  }
+
+  // The number of rows that are stored of state k.
+  int64_t rows(int64_t k) const { return k == 0 || needed.empty() ? nodes : needed[k].numel(); }
+
   // h and the values of the other states.
   Tensors check_states(const Tensors& states) const {
     STD_TORCH_CHECK(int64_t(states.size()) == dag.last(), "states must hold ", dag.last(), " tensors");
@@ -66,8 +142,8 @@ class Problem {
 
   Tensor check_state(const Tensor& state, int64_t k, const char* name) const {
     STD_TORCH_CHECK(is_near(state) && state.scalar_type() == h.scalar_type() && state.dim() == 3 &&
-                        state.size(0) == nodes && state.size(1) == dag.ranks[k] && state.size(2) == features,
-                    name, " of state ", k, " must have the device and type of h and the shape (", nodes, ", ",
+                        state.size(0) == rows(k) && state.size(1) == dag.ranks[k] && state.size(2) == features,
+                    name, " of state ", k, " must have the device and type of h and the shape (", rows(k), ", ",
                     dag.ranks[k], ", ", features, ")");
     return torch::stable::contiguous(state);
   }
@@ -107,61 +183,10 @@ class Problem {
   const Dag dag;
   Tensor h, w;  // w is zero where an edge does not use a relation
   Ints chosen;  // (edges, relations): 1 where the edge uses the relation, else 0; empty: all are used
-  int64_t nodes, features, relations;
+  int64_t features;
   Segments graph, transposed;  // transposed: only in backward
+  Tensors needed;              // rows of every state; empty: all rows of all
   Loops loops;
-
- private:
-  bool is_near(const Tensor& t) const { return on_device_(t) && t.get_device_index() == h.get_device_index(); }
-
-  void set_choices(const Ints& flags) {
-    STD_TORCH_CHECK(int64_t(flags.size()) == dag.edges() * relations, "chosen must have ", dag.edges() * relations,
-                    " entries, got ", flags.size());
-    for (const int64_t flag : flags) STD_TORCH_CHECK(flag == 0 || flag == 1, "chosen must be 0 or 1, got ", flag);
-    if (std::find(flags.begin(), flags.end(), 0) == flags.end()) return;
-    chosen = flags;
-    w = torch::stable::clone(w);
-    clear_unused(w);
-  }
-
-  void check_vector(const Tensor& t, const char* name, ScalarType type, int64_t size) const {
-    STD_TORCH_CHECK(is_near(t) && t.dim() == 1 && t.is_contiguous() && t.scalar_type() == type, name,
-                    " must be a contiguous vector of the expected type on the device of h");
-    STD_TORCH_CHECK(t.numel() == size, name, " must have ", size, " entries, got ", t.numel());
-  }
-
-  const void* check_values(const MaybeTensor& t, const char* name, int64_t size) const {
-    if (!t) return nullptr;
-    check_vector(*t, name, sums_, size);
-    return t->const_data_ptr();
-  }
-
-  // The parts are row_ptr, seg_rel, seg_ptr and col; in the transpose also edge_perm, which is of no interest here.
-  Segments check_structure(const Tensors& parts, const char* name, const MaybeTensor& seg_val,
-                           const MaybeTensor& edge_val) const {
-    STD_TORCH_CHECK(parts.size() >= 4, name, " must hold row_ptr, seg_rel, seg_ptr and col");
-    const Tensor &row_ptr = parts[0], &seg_rel = parts[1], &seg_ptr = parts[2], &col = parts[3];
-    const ScalarType index = row_ptr.scalar_type();
-    STD_TORCH_CHECK(index == ScalarType::Int || index == ScalarType::Long, name, ": indices must be int32 or int64");
-    check_vector(row_ptr, "row_ptr", index, nodes + 1);
-    check_vector(seg_rel, "seg_rel", ScalarType::Int, seg_rel.numel());
-    check_vector(seg_ptr, "seg_ptr", index, seg_rel.numel() + 1);
-    check_vector(col, "col", index, col.numel());
-    return {index == ScalarType::Long,
-            nodes,
-            relations,
-            seg_rel.numel(),
-            col.numel(),
-            row_ptr.const_data_ptr(),
-            seg_rel.const_data_ptr<int32_t>(),
-            seg_ptr.const_data_ptr(),
-            col.const_data_ptr(),
-            check_values(seg_val, "seg_val", seg_rel.numel()),
-            check_values(edge_val, "edge_val", col.numel())};
-  }
-
-  bool (*on_device_)(const Tensor&);
-  ScalarType sums_;
 };
 
 // The gradients of the states: each is the one given, if any, and what its heads pass on, if they have one.

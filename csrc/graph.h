@@ -26,6 +26,10 @@ struct Segments {
   const void* col;
   const void* seg_val;   // a value for each segment, or null
   const void* edge_val;  // a value for each edge, or null; the value of an edge is the product
+  // Only of a part of a structure (see cpu/select.h). Its chunks of rows are cut where those of the whole are, so that
+  // sums over rows are added in the same order, to the same bits.
+  const void* node = nullptr;  // (nodes): the node of each row, ascending; null: row n is node n
+  const Segments* whole = nullptr;
 };
 
 // The diagonal of every relation: loop[i], except on the pairs (row, relation) of `pairs`, where it is seg_loop.
@@ -34,6 +38,10 @@ struct Loops {
   const void* seg_loop;   // (segments of `pairs`), or null: no exceptions
   const Segments* pairs;  // only row_ptr and seg_rel are read
 };
+
+// The rows of the states that meet at a row of a pass are numbered by maps: (rows of the pass), -1 where the state
+// lacks the row. Null stands for the row itself.
+using RowMap = const void*;
 
 // One edge of the DAG as a pass sees it: the pass works at the near state, of rank P; the link leads to the far one.
 struct Link {
@@ -44,6 +52,7 @@ struct Link {
   bool accumulate;          // add to `out` rather than overwrite it
   const void* other;        // (N, rank, F): what `dw` is taken against (gather_mix), or the source (the other two)
   void* dw;                 // overwritten, laid out as w; or null
+  RowMap row = nullptr;     // the row of the far state
 };
 
 }  // namespace tensus

@@ -3,6 +3,8 @@
 // Nodes of the DAG are 0 .. K in topological order, 0 the source; ranks[k] is the rank of state k, (N, ranks[k], F).
 // Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
 // With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
+// With `needed`, ascending rows of every state, only these are worked on: state k is (len(needed[k]), ranks[k], F), but
+// h is whole. They must be what needed_rows returns, or more. An empty list stands for all rows of all states.
 //
 // Of `assemble`, each list i of edges leads from cols[i] to rows[i], ids within the ranges of nodes that begin at
 // ranges[4 i], ranges[4 i + 2] and have ranges[4 i + 1], ranges[4 i + 3] nodes. It returns row_ptr, seg_rel, seg_ptr
@@ -19,12 +21,15 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
   m.def(
       "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
       "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
-      "int[]? chosen) -> Tensor[]");
+      "int[]? chosen, Tensor[] needed) -> Tensor[]");
   m.def(
       "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor[] states, Tensor h, Tensor w, Tensor? edge_val, "
       "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
-      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool need_h, "
-      "bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
+      "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, "
+      "Tensor[] needed, bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "needed_rows(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
+      "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");
   m.def("assemble(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) -> Tensor[]");
 }
 

@@ -3,6 +3,8 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -10,6 +12,7 @@
 
 #include "arguments.h"
 #include "cpu/arena.h"
+#include "cpu/needed.h"
 #include "cpu/select.h"
 #include "passes.h"
 #include "team.h"
@@ -43,9 +46,15 @@ bool all_zero(const Tensor& t) {
   return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
 }
 
-// The links that one pass serves, and the relations that they use.
+void check_indices(const Segments& g, const char* name) {
+  const char* problem = kernels().check(g, torch_team);
+  STD_TORCH_CHECK(!problem, name, ": ", problem);
+}
+
+// The links that one pass serves, the states at their far ends, and the relations that they use.
 struct Pass {
   std::vector<Link> links;
+  Ints far;
   Flags used;
 };
 
@@ -70,11 +79,30 @@ class CpuProblem : public Problem {
     check_indices(transposed, "backward");
   }
 
-  Tensor new_state(int64_t k) const { return ::new_state(h, nodes, dag.ranks[k], features); }
+  void set_needed(const Tensors& rows) {
+    Problem::set_needed(rows);
+    for (const Tensor& r : rows) graph.wide ? check_ascending<int64_t>(r) : check_ascending<int32_t>(r);
+  }
+
+  // Which rows of state k there are.
+  StateRows state_rows(int64_t k) const {
+    if (needed.empty() || needed[k].numel() == nodes) return {};
+    return {false, needed[k].const_data_ptr(), needed[k].numel(), k > 0};
+  }
+
+  Tensor new_state(int64_t k) const { return ::new_state(h, rows(k), dag.ranks[k], features); }
+
+  // Room for the gradient of state k: zero in rows of h that are not needed.
+  Tensor new_gradient(int64_t k) const {
+    Tensor grad = new_state(k);
+    if (k == 0 && !state_rows(0).all) graph.wide ? clear_others<int64_t>(grad) : clear_others<int32_t>(grad);
+    return grad;
+  }
 
   // Edge e in a pass, seen from its tail or from its head.
   Link& serve(int64_t e, bool from_tail, Pass& pass) const {
     use(e, pass.used);
+    pass.far.push_back(from_tail ? dag.heads[e] : dag.tails[e]);
     return pass.links.emplace_back(link(e, from_tail));
   }
 
@@ -88,9 +116,23 @@ class CpuProblem : public Problem {
   const Real real;
 
  private:
-  static void check_indices(const Segments& g, const char* name) {
-    const char* problem = kernels().check(g, torch_team);
-    STD_TORCH_CHECK(!problem, name, ": ", problem);
+  template <class I> void check_ascending(const Tensor& rows) const {
+    const I* const row = rows.const_data_ptr<I>();
+    const int64_t count = rows.numel();
+    const bool in_range = count == 0 || (row[0] >= 0 && row[count - 1] < nodes);
+    STD_TORCH_CHECK(in_range && std::adjacent_find(row, row + count, std::greater_equal<I>()) == row + count,
+                    "needed must hold ascending rows in [0, ", nodes, ")");
+  }
+
+  template <class I> void clear_others(Tensor& grad) const {
+    const I* const row = needed[0].const_data_ptr<I>();
+    const int64_t count = needed[0].numel(), bytes = dag.ranks[0] * features * int64_t(grad.element_size());
+    char* const memory = static_cast<char*>(grad.mutable_data_ptr());
+    for (int64_t r = 0, begin = 0; r <= count; ++r) {
+      const int64_t end = r < count ? row[r] : nodes;
+      std::memset(memory + begin * bytes, 0, size_t((end - begin) * bytes));
+      begin = end + 1;
+    }
   }
 };
 
@@ -99,17 +141,17 @@ class ByRelation {
  public:
   explicit ByRelation(const CpuProblem& problem, const Segments& g) : problem_(problem), g_(g) {}
 
-  void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links) {
+  void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links, RowMap row) {
     if (rel_ptr_.empty()) prepare();
     const Tensor mixed = workspace(rank), sums = workspace(problem_.real == Real::bf16 ? rank : 0);
     kernels().mix_gather(problem_.real,
                          {g_, problem_.loops, rel_ptr_.data(), order_.data(), order_row_.data(), y.mutable_data_ptr(),
                           accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
-                          mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team});
+                          mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row});
   }
 
  private:
-  Tensor workspace(int64_t rank) const { return new_state(problem_.w, problem_.nodes, rank, problem_.features); }
+  Tensor workspace(int64_t rank) const { return new_state(problem_.w, g_.nodes, rank, problem_.features); }
 
   void prepare() {
     rel_ptr_.assign(g_.relations + 1, 0);
@@ -136,31 +178,36 @@ class ByRelation {
 
 constexpr int64_t kLeast = 8;  // a copy pays only if it leaves out at least one edge in this many
 
-// One direction of the graph, and the passes over it. Each reads the relations that its links use: in the whole
-// structure where these are all of it, or almost, else in a copy, which passes of the same relations share.
+// One direction of the graph, and the passes over it. Each reads the relations that its links use, at the rows that its
+// states have: in the whole structure where these are all of it, or almost, else in a copy, which like passes share.
 class Structure {
  public:
-  Structure(const CpuProblem& problem, const Segments& whole) : problem_(problem), whole_(whole) {}
+  // With `keep_edges`, edge_gradient can be called.
+  Structure(const CpuProblem& problem, const Segments& whole, bool keep_edges = false)
+      : problem_(problem), whole_(whole), keep_edges_(keep_edges) {}
 
-  void gather_mix(const Tensor& x, int64_t rank, const Pass& pass) {
-    if (pass.links.empty()) return;
-    kernels().gather_mix(problem_.real, {part(pass.used).graph, problem_.loops, x.const_data_ptr(), rank,
-                                         problem_.features, pass.links.data(), int64_t(pass.links.size()), torch_team});
+  // The passes at state k, which is x or y.
+  void gather_mix(const Tensor& x, int64_t k, Pass pass) {
+    Part* const on = part(k, pass, false);
+    if (!on) return;
+    kernels().gather_mix(problem_.real,
+                         {on->graph, problem_.loops, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features,
+                          pass.links.data(), int64_t(pass.links.size()), torch_team, on->near_row()});
   }
 
-  void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const Pass& pass) {
-    if (pass.links.empty()) return;
-    part(pass.used).by_relation.mix_gather(y, rank, accumulate, pass.links);
+  void mix_gather(const Tensor& y, int64_t k, bool accumulate, Pass pass) {
+    Part* const on = part(k, pass, true);
+    if (on) on->by_relation.mix_gather(y, problem_.dag.ranks[k], accumulate, pass.links, on->near_row());
   }
 
-  void edge_gradient(const Tensor& x, int64_t rank, const Pass& pass, const Tensor& grad) {
-    if (pass.links.empty()) return;
-    const Part& on = part(pass.used);
-    const Tensor sums = on.selection ? torch::stable::new_empty(grad, {on.graph.edges}) : grad;
+  void edge_gradient(const Tensor& x, int64_t k, Pass pass, const Tensor& grad) {
+    Part* const on = part(k, pass, false);
+    if (!on) return;
+    const Tensor sums = on->selection ? torch::stable::new_empty(grad, {on->graph.edges}) : grad;
     kernels().edge_gradient(problem_.real,
-                            {on.graph, x.const_data_ptr(), rank, problem_.features, pass.links.data(),
-                             int64_t(pass.links.size()), sums.mutable_data_ptr(), !on.selection, torch_team});
-    if (on.selection) on.selection->add_back(sums.const_data_ptr(), grad.mutable_data_ptr());
+                            {on->graph, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features, pass.links.data(),
+                             int64_t(pass.links.size()), sums.mutable_data_ptr(), !on->selection, torch_team});
+    if (on->selection) on->selection->add_back(sums.const_data_ptr(), grad.mutable_data_ptr());
   }
 
   std::vector<bool> mixed_first(bool backward) {
@@ -176,30 +223,54 @@ class Structure {
  private:
   struct Part {
     Part(const CpuProblem& problem, const Segments& whole) : graph(whole), by_relation(problem, graph) {}
-    Part(const CpuProblem& problem, const Counted& from, const Flags& used)
-        : selection(std::in_place, from, used, problem.w.element_size()), graph(selection->graph()),
-          by_relation(problem, graph) {}
+    Part(const CpuProblem& problem, const Segments& whole, const Flags& used, const Meeting& states, bool keep_edges)
+        : selection(std::in_place, whole, used, states, problem.w.element_size(), keep_edges, torch_team),
+          graph(selection->graph()), by_relation(problem, graph) {}
     Part(const Part&) = delete;  // its parts point to each other
+
+    RowMap near_row() const { return selection ? selection->near_row() : nullptr; }
 
     std::optional<Selection> selection;
     const Segments graph;
     ByRelation by_relation;
   };
 
-  Part& part(Flags used) {
-    if (kLeast * (whole_.edges - edges(used)) < whole_.edges || whole_.edges == 0) {
-      used.clear();
-      return parts_.try_emplace(used, problem_, whole_).first->second;
+  // What decides on a copy: relations and, where these have not all rows, the states.
+  struct Key {
+    Flags used;
+    Ints states;
+    bool mixed_first;
+
+    auto operator<=>(const Key&) const = default;
+  };
+
+  // Where a pass works, once its links know their rows; null where it has nothing to do.
+  Part* part(int64_t k, Pass& pass, bool mixed_first) {
+    if (pass.links.empty()) return nullptr;
+    Meeting states{problem_.state_rows(k), {}, mixed_first};
+    bool all_rows = states.near.all;
+    for (const int64_t far : pass.far) {
+      states.far.push_back(problem_.state_rows(far));
+      all_rows &= states.far.back().all;
     }
-    for (int64_t i = 0; i < whole_.relations; ++i) used[i] = used[i] && counted_->edges(i) > 0;
-    return parts_.try_emplace(used, problem_, *counted_, used).first->second;
+    if (all_rows && kLeast * (whole_.edges - edges(pass.used)) <= whole_.edges)
+      return &parts_.try_emplace(Key{}, problem_, whole_).first->second;
+    Key key{pass.used, {}, false};
+    if (!all_rows) {
+      key.states = pass.far;
+      key.states.push_back(k);
+      key.mixed_first = mixed_first;
+    }
+    Part& part = parts_.try_emplace(key, problem_, whole_, pass.used, states, keep_edges_).first->second;
+    for (size_t l = 0; l < pass.links.size(); ++l) pass.links[l].row = part.selection->far_row(l);
+    return part.graph.nodes ? &part : nullptr;
   }
 
   int64_t edges(const Flags& used) {
     if (problem_.chosen.empty()) return whole_.edges;
-    if (!counted_) counted_.emplace(whole_, torch_team);
+    if (counts_.empty()) counts_ = count_edges(whole_, torch_team);
     int64_t sum = 0;
-    for (int64_t i = 0; i < whole_.relations; ++i) sum += used[i] ? counted_->edges(i) : 0;
+    for (int64_t i = 0; i < whole_.relations; ++i) sum += used[i] ? counts_[i] : 0;
     return sum;
   }
 
@@ -211,8 +282,9 @@ class Structure {
 
   const CpuProblem& problem_;
   const Segments& whole_;
-  std::optional<Counted> counted_;
-  std::map<Flags, Part> parts_;
+  const bool keep_edges_;
+  Ints counts_;  // the edges of each relation, once they are asked for
+  std::map<Key, Part> parts_;
 };
 
 // ---------------------------------------------------------------------------------------------- forward
@@ -221,10 +293,11 @@ class Structure {
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
-                  const MaybeInts& chosen) {
+                  const MaybeInts& chosen, const Tensors& needed) {
   CpuProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
+  if (!needed.empty()) problem.set_needed(needed);
   Structure graph(problem, problem.graph);
   const std::vector<bool> mix_first = graph.mixed_first(false);
 
@@ -246,8 +319,8 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
         written[dag.heads[e]] = true;
       }
     }
-    graph.mix_gather(states[k], dag.ranks[k], written[k], in);
-    graph.gather_mix(states[k], dag.ranks[k], out);
+    graph.mix_gather(states[k], k, written[k], in);
+    graph.gather_mix(states[k], k, out);
   }
   states.erase(states.begin());
   return states;
@@ -262,16 +335,17 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
-    bool need_h, bool need_w, bool need_values) {
+    const Tensors& needed, bool need_h, bool need_w, bool need_values) {
   CpuProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
+  if (!needed.empty()) problem.set_needed(needed);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
-  Structure graph(problem, problem.graph), transposed(problem, problem.transposed);
+  Structure graph(problem, problem.graph, need_values), transposed(problem, problem.transposed);
   const std::vector<bool> mix_first = transposed.mixed_first(true);
 
   const Tensors state = problem.check_states(states);
-  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_state(k); });
+  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_gradient(k); });
 
   Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
@@ -298,15 +372,74 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
       }
     }
     if (!mixed.links.empty()) {
-      transposed.mix_gather(*grad.of[k], dag.ranks[k], grad.written[k], mixed);
+      transposed.mix_gather(*grad.of[k], k, grad.written[k], mixed);
       grad.written[k] = true;
     }
-    graph.gather_mix(state[k], dag.ranks[k], mixed_dw);
-    graph.edge_gradient(state[k], dag.ranks[k], values, dvalues);
-    if (!to_tails.links.empty()) transposed.gather_mix(*grad.of[k], dag.ranks[k], to_tails);
+    graph.gather_mix(state[k], k, mixed_dw);
+    graph.edge_gradient(state[k], k, values, dvalues);
+    if (!to_tails.links.empty()) transposed.gather_mix(*grad.of[k], k, to_tails);
   }
   if (need_w) problem.clear_unused(dw);
   return {grad.of_h(problem, need_h), dw, dvalues};
+}
+
+// ---------------------------------------------------------------------------------------------- needed rows
+
+Ints nodes_of(const Tensor& ids, const char* name, int64_t nodes) {
+  const int64_t* const id = ids.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    STD_TORCH_CHECK(0 <= id[i] && id[i] < nodes, name, " must lie in [0, ", nodes, "), got ", id[i]);
+  return Ints(id, id + ids.numel());
+}
+
+Flags find_loops(const MaybeTensor& loop, const MaybeTensor& seg_loop, const Segments& g) {
+  Flags found(g.relations);
+  const auto find = [&]<class A>() {
+    for (int64_t i = 0; loop && i < g.relations; ++i) found[i] |= loop->const_data_ptr<A>()[i] != 0;
+    for (int64_t s = 0; seg_loop && s < g.segments; ++s) found[g.seg_rel[s]] |= seg_loop->const_data_ptr<A>()[s] != 0;
+  };
+  if (loop) loop->scalar_type() == ScalarType::Double ? find.operator()<double>() : find.operator()<float>();
+  return found;
+}
+
+template <class I> Tensors as_tensors(const std::vector<std::vector<I>>& lists, const Tensor& like) {
+  Tensors tensors;
+  for (const std::vector<I>& list : lists) {
+    const ScalarType index = sizeof(I) == sizeof(int64_t) ? ScalarType::Long : ScalarType::Int;
+    tensors.push_back(torch::stable::new_empty(like, {int64_t(list.size())}, index));
+    std::copy(list.begin(), list.end(), static_cast<I*>(tensors.back().mutable_data_ptr()));
+  }
+  return tensors;
+}
+
+// The rows of every state that matter for some rows of the last one, see cpu/needed.h.
+Tensors find_needed(const Tensor& rows, const MaybeTensor& support, const MaybeTensor& loop,
+                    const MaybeTensor& seg_loop, const Tensors& forward, const Tensors& backward, const Ints& tails,
+                    const Ints& heads, const MaybeInts& chosen, int64_t states, int64_t relations) {
+  const Dag dag(Ints(std::max<int64_t>(states, 0), 1), tails, heads);
+  Checks checks(rows, [](const Tensor& t) { return t.is_cpu(); });
+  checks.check_vector(rows, "rows", ScalarType::Long, rows.numel());
+  if (support) checks.check_vector(*support, "support", ScalarType::Long, support->numel());
+  STD_TORCH_CHECK(!forward.empty() && forward[0].dim() == 1 && forward[0].numel() >= 1, "forward must hold row_ptr");
+  STD_TORCH_CHECK(relations >= 0 && relations <= INT32_MAX, "relations must be a number of relations");
+  checks.nodes = forward[0].numel() - 1, checks.relations = relations;
+  if (loop && loop->scalar_type() == ScalarType::Double) checks.sums = ScalarType::Double;
+  Reach reach{checks.check_structure(forward, "forward", {}, {}), {}, {}, tails, heads, {}, states};
+  check_indices(reach.forward, "forward");
+  checks.check_values(loop, "loop", relations);
+  checks.check_values(seg_loop, "seg_loop", reach.forward.segments);
+  reach.has_loop = find_loops(loop, seg_loop, reach.forward);
+  if (support) {
+    reach.backward = checks.check_structure(backward, "backward", {}, {});
+    STD_TORCH_CHECK(reach.backward.wide == reach.forward.wide, "forward and backward must have the same index type");
+    check_indices(reach.backward, "backward");
+  }
+  if (chosen) reach.chosen = check_choices(*chosen, dag.edges() * relations);
+  const Ints wanted = nodes_of(rows, "rows", checks.nodes),
+             non_zero = support ? nodes_of(*support, "support", checks.nodes) : Ints();
+  const Ints* const source = support ? &non_zero : nullptr;
+  if (reach.forward.wide) return as_tensors(needed_rows<int64_t>(reach, wanted, source), rows);
+  return as_tensors(needed_rows<int32_t>(reach, wanted, source), rows);
 }
 
 }  // namespace
@@ -314,4 +447,5 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
 STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {
   m.impl("propagate", TORCH_BOX(&propagate));
   m.impl("propagate_backward", TORCH_BOX(&propagate_backward));
+  m.impl("needed_rows", TORCH_BOX(&find_needed));
 }

@@ -59,6 +59,10 @@ cuda::Real real_of(const Tensor& h) {
   }
 }
 
+void check_all_rows(const Tensors& needed) {
+  STD_TORCH_CHECK(needed.empty(), "needed rows are not selected on CUDA: propagate all, then select");
+}
+
 // The arguments, and the passes over the graph.
 class CudaProblem : public Problem {
  public:
@@ -111,7 +115,8 @@ class CudaProblem : public Problem {
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
-                  const MaybeInts& chosen) {
+                  const MaybeInts& chosen, const Tensors& needed) {
+  check_all_rows(needed);
   CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
@@ -145,7 +150,8 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
-    bool need_h, bool need_w, bool need_values) {
+    const Tensors& needed, bool need_h, bool need_w, bool need_values) {
+  check_all_rows(needed);
   CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);

@@ -24,7 +24,7 @@ template <class T, class I> void edge_gradient_pass(const EdgeGradient& job) {
   const T* x = (const T*)job.x;
   A* grad = (A*)job.grad;
   const Weights<A> weights(job.links, job.link_count, g.relations, job.rank, false);
-  const NodeMix<T> mix_node(job.links, job.link_count, job.rank, job.features);
+  const NodeMix<T, I> mix_node(job.links, job.link_count, job.rank, job.features);
 
   share(job.team, chunks, [&](const auto& next) {
     Scratch<A> mixed(width), buffer(mix_node.buffer_size());

@@ -20,7 +20,7 @@ template <class T, class I, int R, int F> class GatherMixPass {
  public:
   explicit GatherMixPass(const GatherMix& job)
       : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, true),
-        diagonal_(job.loops, g_.relations, weights_), width_(job.rank * job.features) {
+        diagonal_(job.loops, job.graph, weights_), width_(job.rank * job.features) {
     for (int64_t l = 0; l < job.link_count; ++l)
       if (job.links[l].dw) dw_ = g_.relations * weights_.size();
     room_ = smaller(kMaxRoom, 1 + kPanelBytes / (1 + width_ * int64_t(sizeof(A))));
@@ -75,6 +75,7 @@ template <class T, class I, int R, int F> class GatherMixPass {
       int64_t relation[kMaxRoom];
       int64_t s = pass.g_.row_ptr[n];
       const int64_t end = pass.g_.row_ptr[n + 1];
+      const int64_t near = row_of<I>(pass.job_.row, n);
       bool first = true;
       do {
         const int64_t count = smaller(end - s, pass.room_);
@@ -84,8 +85,8 @@ template <class T, class I, int R, int F> class GatherMixPass {
           block[b] = sums;
           gather_segment<R * F>(pass.g_, s, (const T*)pass.job_.x, width(), sums);
         }
-        const bool self = first && pass.diagonal_;
-        if (self) block[count] = as_sums((const T*)pass.job_.x + n * width(), width(), &panel[count * width()]);
+        const bool self = first && near >= 0 && pass.diagonal_;
+        if (self) block[count] = as_sums((const T*)pass.job_.x + near * width(), width(), &panel[count * width()]);
         mix_links(n, block, relation, count, self, first);
         if (pass.dw_) multiply_links(n, block, relation, count, self);
         first = false;
@@ -94,10 +95,11 @@ template <class T, class I, int R, int F> class GatherMixPass {
 
     // The next row of a link's state. Rows follow each other, but too many streams run side by side for the hardware.
     // Link by link, as each is worked on: a core can't wait for the rows of all of them at once.
-    TENSUS_INLINE void prefetch_next(const void* state, int64_t n, int64_t rank) const {
+    TENSUS_INLINE void prefetch_next(const Link& link, const void* state, int64_t n) const {
       if (n + 1 == pass.g_.nodes) return;
-      const int64_t bytes = rank * features() * int64_t(sizeof(T));
-      const char* const row = (const char*)state + (n + 1) * bytes;
+      const int64_t next = row_of<I>(link.row, n + 1), bytes = link.rank * features() * int64_t(sizeof(T));
+      if (next < 0) return;
+      const char* const row = (const char*)state + next * bytes;
       for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
     }
 
@@ -110,11 +112,12 @@ template <class T, class I, int R, int F> class GatherMixPass {
       const int64_t total = count + self;
       for (int64_t l = 0; l < pass.job_.link_count; ++l) {
         const Link& link = pass.job_.links[l];
-        if (link.out) {
-          prefetch_next(link.out, n, link.rank);
+        const int64_t to = row_of<I>(link.row, n);
+        if (link.out && to >= 0) {
+          prefetch_next(link, link.out, n);
           for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
             mix<R, C, F>(block, choice, total, pass.job_.rank, link.rank, features(),
-                         (T*)link.out + n * link.rank * features(), link.accumulate || !first);
+                         (T*)link.out + to * link.rank * features(), link.accumulate || !first);
           });
         }
         for (int64_t b = 0; b < total; ++b) choice[b] += link.step;
@@ -126,9 +129,10 @@ template <class T, class I, int R, int F> class GatherMixPass {
       const int64_t weights = pass.weights_.size();
       for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
         const Link& link = pass.job_.links[l];
-        if (!link.dw) continue;
-        const T* const other = (const T*)link.other + n * link.rank * features();
-        prefetch_next(link.other, n, link.rank);
+        const int64_t far = row_of<I>(link.row, n);
+        if (!link.dw || far < 0) continue;
+        const T* const other = (const T*)link.other + far * link.rank * features();
+        prefetch_next(link, link.other, n);
         for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
           const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
             inner<R, C, F>(x, other, pass.job_.rank, link.rank, features(), lanes + offset);

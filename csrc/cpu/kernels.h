@@ -23,6 +23,7 @@ struct GatherMix {
   const Link* links;
   int64_t link_count;
   Team team;
+  RowMap row = nullptr;  // of x
 };
 
 struct MixGather {
@@ -39,6 +40,7 @@ struct MixGather {
   void* mixed;  // workspace for (N, rank, F) sums: one relation at a time
   void* sums;   // the same again: y before it is rounded, where sums are wider than the storage; else not used
   Team team;
+  RowMap row = nullptr;  // of y
 };
 
 struct EdgeGradient {

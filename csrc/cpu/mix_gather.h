@@ -13,7 +13,7 @@ template <class T, class I> class MixGatherPass {
  public:
   explicit MixGatherPass(const MixGather& job)
       : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, false),
-        diagonal_(job.loops, g_.relations, weights_), mix_node_(job.links, job.link_count, job.rank, job.features),
+        diagonal_(job.loops, job.graph, weights_), mix_node_(job.links, job.link_count, job.rank, job.features),
         width_(job.rank * job.features), sums_((A*)(kRounded ? job.sums : job.y)) {}
 
   void run() const {
@@ -32,8 +32,10 @@ template <class T, class I> class MixGatherPass {
     share(job_.team, blocks(g_.nodes), [&](const auto& next) {
       Scratch<A> matrix(weights_.size()), buffer(mix_node_.buffer_size());
       each(next, g_.nodes, [&](int64_t n) {
-        A* sums = sums_ + n * width_;
-        const T* y = (const T*)job_.y + n * width_;
+        const int64_t row = row_of<I>(job_.row, n);
+        if (row < 0) return;
+        A* sums = sums_ + row * width_;
+        const T* y = (const T*)job_.y + row * width_;
         if (kRounded || !job_.accumulate)
           for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
             store<L>(sums + t, job_.accumulate ? load<L>(y + t) : Pack<A, L>{});
@@ -57,7 +59,7 @@ template <class T, class I> class MixGatherPass {
       Scratch<A> segment(width_);
       each(next, count, [&](int64_t k) {
         gather_segment<0>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, segment.get());
-        A* sums = sums_ + job_.order_row[begin + k] * width_;
+        A* sums = sums_ + row_of<I>(job_.row, job_.order_row[begin + k]) * width_;
         for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
           store<L>(sums + t, load<L>(sums + t) + load<L>(segment.get() + t));
         });
@@ -68,8 +70,10 @@ template <class T, class I> class MixGatherPass {
   void round() const {
     share(job_.team, blocks(g_.nodes), [&](const auto& next) {
       each(next, g_.nodes, [&](int64_t n) {
+        const int64_t row = row_of<I>(job_.row, n);
+        if (row < 0) return;
         for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
-          store<L>((T*)job_.y + n * width_ + t, load<L>(sums_ + n * width_ + t));
+          store<L>((T*)job_.y + row * width_ + t, load<L>(sums_ + row * width_ + t));
         });
       });
     });
@@ -79,7 +83,7 @@ template <class T, class I> class MixGatherPass {
   const Rows<A, I> g_;
   const Weights<A> weights_;
   const Diagonal<A, I> diagonal_;
-  const NodeMix<T> mix_node_;
+  const NodeMix<T, I> mix_node_;
   const int64_t width_;
   A* const sums_;
 };

@@ -1,5 +1,5 @@
-// A copy of those relations of a structure that a pass over the graph uses: to copy an index costs one percent of the
-// row of features that is then not gathered.
+// A copy of what a pass over the graph needs of a structure: the relations that its links use, at the rows that the
+// states at both ends have. To copy an index costs one percent of the row of features that is then not gathered.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,55 +10,51 @@ namespace tensus {
 
 using Flags = std::vector<char>;  // one for each relation, 0 or 1
 
-struct Size {
-  int64_t segments = 0, edges = 0;
-
-  Size& operator+=(const Size& other) {
-    segments += other.segments, edges += other.edges;
-    return *this;
-  }
+// The rows that a state has: those of some nodes, or of all.
+struct StateRows {
+  bool all = true;
+  const void* node = nullptr;  // (count) in the index type of the graph, ascending, unless all
+  int64_t count = 0;
+  bool compact =
+      true;  // row r is node[r]; else row n is node n, and the rows of other nodes are neither read nor written
 };
 
-// A structure in which the segments of each relation have been counted. It is trusted: see Kernels::check.
-class Counted {
- public:
-  Counted(const Segments& whole, Team team);
+// The number of edges of each relation. The structure is trusted: see Kernels::check.
+std::vector<int64_t> count_edges(const Segments& whole, Team team);
 
-  int64_t edges(int64_t relation) const { return edges_[relation]; }
-
- private:
-  friend class Selection;
-  int64_t first_row(int64_t chunk) const;
-  const Size& at(int64_t chunk, int64_t relation) const { return sizes_[chunk * whole_.relations + relation]; }
-
-  const Segments whole_;
-  const Team team_;
-  int64_t chunks_;           // of rows
-  std::vector<Size> sizes_;  // (chunks, relations)
-  std::vector<int64_t> edges_;
+// What a pass meets, and in which roles.
+struct Meeting {
+  StateRows near;
+  std::vector<StateRows> far;  // of each link
+  bool mixed_first;            // the pass is mix_gather, else gather_mix or edge_gradient
 };
 
-// A copy of the segments of some relations; these keep their numbers and their order.
+// Relations keep their numbers, and edges their order. A row of the copy is a node that a far state has, a column is a
+// row of the near one; where states are mixed first, both are nodes that any of the states has.
 class Selection {
  public:
-  // A value has `value_bytes` bytes: it is a float or a double.
-  Selection(const Counted& from, const Flags& used, size_t value_bytes);
+  // A value has `value_bytes` bytes: it is a float or a double. `add_back` needs `keep_edges`.
+  Selection(const Segments& whole, const Flags& used, const Meeting& states, size_t value_bytes, bool keep_edges,
+            Team team);
+  Selection(const Selection&) = delete;
 
   const Segments& graph() const { return graph_; }
+  RowMap near_row() const { return near_row_; }
+  RowMap far_row(size_t link) const { return far_row_[link]; }
 
   // whole[e] += part[f] where edge e of the structure is edge f of the copy; both in the type of the values.
   void add_back(const void* part, void* whole) const;
 
  private:
-  template <class I> void copy();
-  template <class I, class A> void add_back_typed(const A* part, A* whole) const;
+  template <class I> class Maker;
 
-  const Counted& from_;
-  const Flags used_;
   const size_t value_bytes_;
-  std::vector<Size> start_;  // of each chunk, in the copy
-  std::unique_ptr<char, void (*)(void*)> memory_;
+  const Team team_;
+  std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
   Segments graph_;
+  RowMap near_row_ = nullptr;
+  std::vector<RowMap> far_row_;
+  const void* edge_ = nullptr;  // the number of each edge in the whole structure
 };
 
 }  // namespace tensus

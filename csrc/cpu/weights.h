@@ -51,12 +51,12 @@ template <class A> class Weights {
 // if no pair of the row were special, corrected for those that are. No sparse work, and no work per relation.
 template <class A, class I> class Diagonal {
  public:
-  Diagonal(const Loops& loops, int64_t relations, const Weights<A>& weights)
+  Diagonal(const Loops& loops, const Segments& graph, const Weights<A>& weights)
       : loop_((const A*)loops.loop), seg_loop_((const A*)loops.seg_loop), row_ptr_((const I*)loops.pairs->row_ptr),
-        seg_rel_(loops.pairs->seg_rel), weights_(weights), base_(weights.size()) {
+        seg_rel_(loops.pairs->seg_rel), node_(graph.node), weights_(weights), base_(weights.size()) {
     if (!loop_) return;
     for (int64_t k = 0; k < weights.size(); ++k) base_[k] = 0;
-    for (int64_t i = 0; i < relations; ++i)
+    for (int64_t i = 0; i < graph.relations; ++i)
       for (int64_t k = 0; k < weights.size(); ++k) base_[k] += loop_[i] * weights.of(i)[k];
   }
 
@@ -66,12 +66,14 @@ template <class A, class I> class Diagonal {
   // correct(relation, weight) for each special pair of row n.
   template <class Correct> TENSUS_INLINE void each_correction(int64_t n, const Correct& correct) const {
     if (!seg_loop_) return;
-    for (int64_t s = row_ptr_[n]; s < row_ptr_[n + 1]; ++s) correct(seg_rel_[s], seg_loop_[s] - loop_[seg_rel_[s]]);
+    const int64_t m = row_of<I>(node_, n);
+    for (int64_t s = row_ptr_[m]; s < row_ptr_[m + 1]; ++s) correct(seg_rel_[s], seg_loop_[s] - loop_[seg_rel_[s]]);
   }
 
   // The matrices of all links for node n, in `buffer` where they are not those of every node.
   TENSUS_INLINE const A* matrices(int64_t n, A* buffer) const {
-    if (!seg_loop_ || row_ptr_[n] == row_ptr_[n + 1]) return base_.get();
+    const int64_t m = row_of<I>(node_, n);
+    if (!seg_loop_ || row_ptr_[m] == row_ptr_[m + 1]) return base_.get();
     for_tiles<A, 2>(weights_.size(), [&]<int V, int L>(int64_t k) TENSUS_FORCE {
       Pack<A, L> sum[V];
       for (int v = 0; v < V; ++v) sum[v] = load<L>(&base_[k + v * L]);
@@ -88,12 +90,13 @@ template <class A, class I> class Diagonal {
   const A* seg_loop_;
   const I* row_ptr_;
   const int32_t* seg_rel_;
+  const RowMap node_;
   const Weights<A>& weights_;
   Scratch<A> base_;
 };
 
-// out (+)= sum over the links of their matrix times their state `other` at node n.
-template <class T> class NodeMix {
+// out (+)= sum over the links of their matrix times their state `other` at row n of the pass.
+template <class T, class I> class NodeMix {
   using A = Sum<T>;
 
  public:
@@ -106,10 +109,14 @@ template <class T> class NodeMix {
 
   TENSUS_INLINE void operator()(int64_t n, const A* matrices, A* out, bool accumulate, A* buffer) const {
     for (int64_t l = 0; l < count_; matrices += links_[l++].step) {
-      const int64_t size = links_[l].rank * features_;
-      const A* block = as_sums((const T*)links_[l].other + n * size, size, buffer);
-      mix<0, 0, 0>(&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate || l > 0);
+      const int64_t row = row_of<I>(links_[l].row, n), size = links_[l].rank * features_;
+      if (row < 0) continue;
+      const A* block = as_sums((const T*)links_[l].other + row * size, size, buffer);
+      mix<0, 0, 0>(&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate);
+      accumulate = true;
     }
+    if (!accumulate)
+      for_tiles<A, 1>(rank_ * features_, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(out + t, Pack<A, L>{}); });
   }
 
  private:

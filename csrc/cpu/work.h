@@ -36,6 +36,9 @@ template <class Next, class Body> TENSUS_INLINE void each(const Next& next, int6
     for (int64_t i = block * kBlock; i < smaller(count, (block + 1) * kBlock); ++i) body(i);
 }
 
+// The row that a map gives for row n of a pass.
+template <class I> TENSUS_INLINE int64_t row_of(RowMap map, int64_t n) { return map ? int64_t(((const I*)map)[n]) : n; }
+
 // The typed view of Segments, cut into chunks of rows of about equal cost. The cut depends on the graph alone, so that
 // results do not depend on the number of threads.
 template <class A, class I> struct Rows {
@@ -46,14 +49,23 @@ template <class A, class I> struct Rows {
   const A* seg_val;
   const A* edge_val;
   int64_t nodes, relations, edges;
+  const I* node;
+  const I *cut_rows, *cut_segments;  // of the whole structure
+  int64_t cut_nodes;
 
   explicit Rows(const Segments& g)
       : row_ptr((const I*)g.row_ptr), seg_rel(g.seg_rel), seg_ptr((const I*)g.seg_ptr), col((const I*)g.col),
         seg_val((const A*)g.seg_val), edge_val((const A*)g.edge_val), nodes(g.nodes), relations(g.relations),
-        edges(g.edges) {}
+        edges(g.edges), node((const I*)g.node) {
+    const Segments& whole = g.whole ? *g.whole : g;
+    cut_rows = (const I*)whole.row_ptr, cut_segments = (const I*)whole.seg_ptr, cut_nodes = whole.nodes;
+  }
 
-  // The cost of the rows before n; a segment or a row costs about as much as four edges.
-  int64_t cost(int64_t n) const { return int64_t(seg_ptr[row_ptr[n]]) + 4 * int64_t(row_ptr[n]) + 4 * n; }
+  // The cost of the rows before row n, in the whole structure; a segment or a row costs about as much as four edges.
+  int64_t cost(int64_t n) const {
+    const int64_t m = n == nodes ? cut_nodes : row_of<I>(node, n);
+    return int64_t(cut_segments[cut_rows[m]]) + 4 * int64_t(cut_rows[m]) + 4 * m;
+  }
 
   int64_t chunks(int64_t most = kMaxChunks) const { return smaller(most, 1 + cost(nodes) / kChunkCost); }
 

@@ -28,6 +28,7 @@ class Arguments(NamedTuple):
     tails: Sequence[int]
     heads: Sequence[int]
     chosen: Sequence[int] | None
+    needed: Sequence[Tensor]
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -74,6 +74,7 @@ class Dual:
             forward=forward.structure,
             backward=[*backward.structure, perm.to(backward.structure[3].dtype)],
             chosen=None if given.chosen is None else [flag for flag in given.chosen for _ in "aa"],
+            needed=[rows.to(forward.structure[3].dtype) for rows in given.needed],
         )
 
     def tangents(self, states: Sequence[Tensor]) -> list[Tensor]:

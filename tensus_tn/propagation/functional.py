@@ -14,7 +14,9 @@ from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.gpu import check_gpu
+from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
+from tensus_tn.propagation.rows import RowPlan, ends, used_relations
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -56,6 +58,8 @@ def propagate_dag(
     weights: Mapping[Edge, Tensor],
     *,
     choices: Mapping[Edge, Sequence[str]] | None = None,
+    rows: Tensor | RowPlan | None = None,
+    support: Tensor | None = None,
     return_states: Literal[False] = False,
 ) -> Tensor: ...
 @overload
@@ -75,6 +79,8 @@ def propagate_dag(
     weights: Mapping[Edge, Tensor],
     *,
     choices: Mapping[Edge, Sequence[str]] | None = None,
+    rows: Tensor | RowPlan | None = None,
+    support: Tensor | None = None,
     return_states: bool = False,
 ) -> Tensor | dict[Node, Tensor]:
     """All states of a DAG: `H_k[:, q] = sum_{j -> k} sum_{i,p} w_jk[i, p, q] A^i H_j[:, p]`.
@@ -93,10 +99,16 @@ def propagate_dag(
         choices: The names of the relations that edges use, for edges that do not use all. Their
             other weights count as zero, and have the gradient zero; without any, an edge carries
             nothing. On a CPU, a pass over the graph leaves out what none of its edges uses.
+        rows: Which rows of the sink to return: ids (B,) in any order, a mask (N,), or what
+            `graph.plan_rows` made of them. Of every state only the rows that these depend on are
+            computed and stored. The result and all gradients are those of selecting from the whole
+            sink, bit for bit.
+        support: Ids or a mask of the rows of `h` that count; the others are taken as zero, and rows
+            that they alone could reach are not computed.
         return_states: Return the states of all nodes, by node, rather than that of the sink.
 
     Returns:
-        The state (N, d, F) of `dag.sink`, or the dict of all states.
+        The state (N, d, F) of `dag.sink`, or its `rows` (B, d, F), or the dict of all states.
 
     Example:
         >>> import scipy.sparse as sp
@@ -109,25 +121,70 @@ def propagate_dag(
         >>> ones = dict.fromkeys(dag.edges, torch.ones(2, 1, 1))
         >>> propagate_dag(g, dag, h, ones, choices={(0, 1): ["A"]}).flatten()  # (A + I) A h
         tensor([12., 11.])
+        >>> propagate_dag(g, dag, h, ones, rows=torch.tensor([1])).flatten()
+        tensor([17.])
     """
+    if return_states and (rows is not None or support is not None):
+        raise ValueError("return_states is for whole states: leave out rows and support")
     source = h.unsqueeze(1) if h.dim() == 2 else h
     _check_features(graph, source, "(N, d, F) or (N, F)")
-    number = {node: k for k, node in enumerate(dag.nodes)}
     ranks = _ranks(graph, dag, source.shape[1], weights)
+    w = torch.cat([weights[edge].reshape(-1) for edge in dag.edges])
     # An empty list, of a graph without relations, would confuse torch's check of the gradients.
-    chosen = None if choices is None else _chosen(graph, dag, choices) or None
-    states = _run(
-        graph,
-        source,
-        torch.cat([weights[edge].reshape(-1) for edge in dag.edges]),
-        ranks,
-        [number[tail] for tail, _ in dag.edges],
-        [number[head] for _, head in dag.edges],
-        chosen,
-    )
+    chosen = None if choices is None else used_relations(graph.relation_names, dag, choices) or None
+    if isinstance(rows, RowPlan):
+        if support is not None:
+            raise ValueError("support: a plan of rows has its own, see RelationGraph.plan_rows")
+        _check_plan(rows, graph, dag, chosen)
+        return _sink_rows(rows, graph, source, w, ranks, chosen)
+    if rows is not None or support is not None:
+        if not torch.compiler.is_compiling():
+            plan = graph.plan_rows(dag, rows, choices, support=support)
+            return _sink_rows(plan, graph, source, w, ranks, chosen)
+        source = source if support is None else _supported(source, support)
+    states = _run(graph, source, w, ranks, *ends(dag), chosen)
+    if (
+        rows is not None
+    ):  # in a graph of torch.compile, which can't depend on how many rows there are
+        return states[-1][rows]
     if not return_states:
         return states[-1]
     return dict(zip(dag.nodes, [source, *states], strict=True))
+
+
+def _sink_rows(
+    plan: RowPlan,
+    graph: RelationGraph,
+    h: Tensor,
+    w: Tensor,
+    ranks: Sequence[int],
+    chosen: Sequence[int] | None,
+) -> Tensor:
+    """The wanted rows of the sink; without kernels for needed rows, selected from the whole one."""
+    tails, heads = ends(plan.dag)
+    if h.device.type == "cpu":
+        return plan.select(_run(graph, h, w, ranks, tails, heads, chosen, plan.needed)[-1])
+    sink = _run(graph, only_at(h, plan.needed[0]), w, ranks, tails, heads, chosen)[-1]
+    return plan.select(sink.index_select(0, plan.needed[-1]))
+
+
+def _supported(h: Tensor, support: Tensor) -> Tensor:
+    """`h` with zeros in all rows but those of the support."""
+    keep = torch.zeros(len(h), dtype=torch.bool, device=h.device)
+    keep[support] = True
+    return torch.where(keep[:, None, None], h, 0.0)
+
+
+def _check_plan(
+    plan: RowPlan, graph: RelationGraph, dag: Dag, chosen: Sequence[int] | None
+) -> None:
+    if plan.dag != dag or plan.num_nodes != graph.num_nodes:
+        raise ValueError(
+            f"rows: {plan} is over {plan.dag}, but the dag is {dag} and the graph has "
+            f"{graph.num_nodes} nodes"
+        )
+    if plan.chosen != (None if chosen is None else tuple(chosen)):
+        raise ValueError(f"rows: {plan} was made for other choices")
 
 
 def _run(
@@ -138,6 +195,7 @@ def _run(
     tails: Sequence[int],
     heads: Sequence[int],
     chosen: Sequence[int] | None,
+    needed: Sequence[Tensor] = (),
 ) -> list[Tensor]:
     if not torch.compiler.is_compiling():
         extension.warn_about_problem()
@@ -161,6 +219,7 @@ def _run(
         tails=tails,
         heads=heads,
         chosen=chosen,
+        needed=list(needed),
     )
     states: list[Tensor] = torch.ops.tensus_tn.propagate(*arguments)
     return states
@@ -245,19 +304,3 @@ def _ranks(
         _check_weights(weights[edge], relations, rank[tail], rank.get(head), device, edge)
         rank[head] = weights[edge].shape[2]
     return [rank[node] for node in dag.nodes]
-
-
-def _chosen(graph: RelationGraph, dag: Dag, choices: Mapping[Edge, Sequence[str]]) -> list[int]:
-    """For every edge of the dag and every relation, whether the edge uses it: 1 or 0."""
-    if len(choices) != sum(edge in choices for edge in dag.edges):
-        unknown = [edge for edge in choices if edge not in dag.edges]
-        raise ValueError(f"choices for edges that the dag does not have: {unknown}")
-    names, chosen = graph.relation_names, []
-    for edge in dag.edges:
-        used = choices.get(edge, names)
-        if isinstance(used, str):
-            raise TypeError(f"choices[{edge!r}] must be names of relations, got the text {used!r}")
-        if strange := [name for name in used if name not in names]:
-            raise ValueError(f"choices[{edge!r}]: {strange} are not among {list(names)}")
-        chosen += [int(name in used) for name in names]
-    return chosen

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn.propagation import derivatives, extension, reference
+from tensus_tn.propagation import derivatives, extension, reference, rows
 from tensus_tn.propagation.arguments import Arguments, Wanted
 
 # As in csrc/library.cpp, where they are defined if the extension is there (a test compares).
@@ -21,14 +21,20 @@ SCHEMAS = {
     "propagate": (
         "(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, "
         "Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, "
-        "Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen) -> Tensor[]"
+        "Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, "
+        "Tensor[] needed) -> Tensor[]"
     ),
     "propagate_backward": (
         "(Tensor[] grads, int[] grad_nodes, Tensor[] states, Tensor h, Tensor w, Tensor? edge_val, "
         "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, "
         "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, "
-        "int[] heads, int[]? chosen, bool need_h, bool need_w, bool need_values) "
+        "int[] heads, int[]? chosen, Tensor[] needed, bool need_h, bool need_w, bool need_values) "
         "-> (Tensor, Tensor, Tensor)"
+    ),
+    "needed_rows": (
+        "(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, "
+        "Tensor[] backward, int[] tails, int[] heads, int[]? chosen, int states, int relations) "
+        "-> Tensor[]"
     ),
     "assemble": (
         "(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) "
@@ -73,6 +79,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "propagate": lambda *inputs: reference.propagate(Arguments(*inputs)),
     "propagate_backward": lambda *inputs: reference.propagate_backward(*_as_backward(inputs)),
     "assemble": reference.assemble,
+    "needed_rows": rows.needed_rows,
 }
 for _name, _function in PLAIN.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
@@ -105,7 +112,9 @@ def _(
 def _(*inputs: Any) -> list[Tensor]:
     given = Arguments(*inputs)
     nodes, _, features = given.h.shape
-    return [given.h.new_empty(nodes, rank, features) for rank in given.ranks[1:]]
+    sizes = [len(rows) for rows in given.needed] or [nodes] * len(given.ranks)
+    shapes = zip(sizes, given.ranks, strict=True)
+    return [given.h.new_empty(size, rank, features) for size, rank in shapes][1:]
 
 
 @torch.library.register_fake("tensus_tn::propagate_backward", lib=_library)
@@ -121,6 +130,6 @@ def _(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 _library.impl("propagate", derivatives.propagate, "Autograd", with_keyset=True)
 _library.impl("propagate_backward", derivatives.propagate_backward, "Autograd", with_keyset=True)
-for _name in SCHEMAS:
+for _name in ("propagate", "propagate_backward"):
     _rule = derivatives.one_by_one(getattr(torch.ops.tensus_tn, _name))
     torch.library.register_vmap(f"tensus_tn::{_name}", _rule, lib=_library)

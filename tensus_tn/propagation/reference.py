@@ -99,8 +99,31 @@ def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: Segments) -
     return _Loops(loop, None if seg_loop is None else seg_loop - loop[forward.seg_rel], forward)
 
 
+def at(state: Tensor, rows: Tensor) -> Tensor:
+    """The rows of a state that is stored whole."""
+    return state.index_select(0, rows)
+
+
+def only_at(state: Tensor, rows: Tensor) -> Tensor:
+    """A whole state, with zeros in all rows but these."""
+    return _spread(at(state, rows), rows, len(state))
+
+
+def _spread(part: Tensor, rows: Tensor, nodes: int) -> Tensor:
+    """A whole state, given some rows of it; the others are zero."""
+    return part.new_zeros(nodes, *part.shape[1:]).index_copy(0, rows.long(), part)
+
+
+def _with_all_rows(given: Arguments) -> Arguments:
+    """The same over whole states: what is not needed of `h` counts as zero."""
+    return given._replace(h=only_at(given.h, given.needed[0]), needed=[])
+
+
 def propagate(given: Arguments) -> list[Tensor]:
-    """The states 1 .. K; one gather for every state."""
+    """The states 1 .. K, at their needed rows where there are such; one gather for every state."""
+    if given.needed:
+        whole = propagate(_with_all_rows(given))
+        return [at(state, rows) for state, rows in zip(whole, given.needed[1:], strict=True)]
     h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
         graph = _segments(given.forward, given.edge_val, given.seg_val)
@@ -127,7 +150,17 @@ def propagate_backward(
     given: Arguments,
     wanted: Wanted,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of h, w and edge_val, empty where not needed; one gather for every state."""
+    """The gradients of h, w and edge_val, empty where not wanted; one gather for every state."""
+    if given.needed:
+        nodes, needed = len(given.h), given.needed
+        dh, of_w, of_values = propagate_backward(
+            [_spread(g, needed[k], nodes) for g, k in zip(grads, grad_nodes, strict=True)],
+            grad_nodes,
+            [_spread(s, rows, nodes) for s, rows in zip(states, needed[1:], strict=True)],
+            _with_all_rows(given),
+            wanted,
+        )
+        return only_at(dh, needed[0]) if wanted.h else dh, of_w, of_values
     h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
         graph = _segments(given.forward, given.edge_val, given.seg_val)

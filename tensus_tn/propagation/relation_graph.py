@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tensus_tn.dag import Dag, Edge
 from tensus_tn.propagation import edge_lists, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
 from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
+from tensus_tn.propagation.rows import RowPlan, RowPlans, as_ids, digest, ends, used_relations
 from tensus_tn.propagation.segments import Segments
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class RelationGraph:
     loop: Tensor
     relation_names: tuple[str, ...]
     node_counts: tuple[tuple[str, int], ...]
+    _plans: RowPlans = field(default_factory=RowPlans)
 
     @classmethod
     def from_scipy(
@@ -205,6 +208,63 @@ class RelationGraph:
             raise ValueError(f"no relation {name!r} among {list(self.relation_names)}")
         return self.relation_names.index(name)
 
+    def plan_rows(
+        self,
+        dag: Dag,
+        rows: Tensor | None,
+        choices: Mapping[Edge, Sequence[str]] | None = None,
+        *,
+        support: Tensor | None = None,
+    ) -> RowPlan:
+        """Which rows of every state `propagate_dag` needs for some rows of the sink.
+
+        It takes less time than a propagation. A few plans are kept, so asking again costs little.
+
+        Args:
+            dag: The states and their links.
+            rows: Ids (B,) in any order, or a mask (N,); None for all rows.
+            choices: The relations that links use, as in `propagate_dag`.
+            support: Ids or a mask of the only rows of the source that differ from zero, if not all.
+
+        Example:
+            >>> from tensus_tn import Dag
+            >>> ring = torch.stack([torch.arange(6), torch.arange(1, 7) % 6])
+            >>> g = RelationGraph.from_edge_index({"next": ring}, 6, identity=True)
+            >>> g.plan_rows(Dag.path(2), torch.tensor([0, 3]))
+            RowPlan(2 rows of the sink; of 6 nodes, the states need 6, 4, 2)
+            >>> g.plan_rows(Dag.path(2), torch.tensor([0, 3]), {(0, 1): ["next"]})
+            RowPlan(2 rows of the sink; of 6 nodes, the states need 4, 4, 2)
+        """
+        names = self.relation_names
+        chosen = None if choices is None else tuple(used_relations(names, dag, choices)) or None
+        ids = None if rows is None else as_ids("rows", rows, self.num_nodes)
+        source = None if support is None else as_ids("support", support, self.num_nodes)
+        key = dag, chosen, digest(ids), digest(source)
+        return self._plans.fetch(key, lambda: self._make_plan(dag, ids, chosen, source))
+
+    def _make_plan(
+        self, dag: Dag, rows: Tensor | None, chosen: tuple[int, ...] | None, support: Tensor | None
+    ) -> RowPlan:
+        wanted = torch.arange(self.num_nodes) if rows is None else rows
+        tails, heads = ends(dag)
+        needed = torch.ops.tensus_tn.needed_rows(
+            wanted.to(self.device),
+            None if support is None else support.to(self.device),
+            self.loop,
+            self.forward.seg_loop,
+            self.forward.structure(),
+            self.backward.structure(),
+            tails,
+            heads,
+            chosen,
+            len(dag.nodes),
+            self.num_relations,
+        )
+        position = None
+        if rows is not None:
+            position = torch.searchsorted(needed[-1], rows.to(needed[-1]))
+        return RowPlan(dag, self.num_nodes, chosen, tuple(needed), position)
+
     def values(self) -> Tensor:
         """The value of every stored edge, (E,), in the forward order."""
         return self.forward.values(self.dtype)
@@ -265,11 +325,13 @@ class RelationGraph:
         return self._apply(Tensor.pin_memory)
 
     def _apply(self, move: Callable[[Tensor], Tensor]) -> RelationGraph:
+        loop = move(self.loop)
         return replace(
             self,
             forward=self.forward.apply(move),
             backward=self.backward.apply(move),
-            loop=move(self.loop),
+            loop=loop,
+            _plans=self._plans if loop.device == self.device else RowPlans(),
         )
 
     def to_scipy(self) -> dict[str, sp.csr_array]:

@@ -15,6 +15,7 @@ def check_kernels(flag, wanted, folder, prefix=()):
         ("passes", CSRC / "passes.cpp", checked),
         ("arena", CSRC / "cpu/arena.cpp", checked),
         ("select", CSRC / "cpu/select.cpp", checked),
+        ("needed", CSRC / "cpu/needed.cpp", checked),
         *kernel_jobs({**isas, widest: [*isas[widest], *checked]}),
     ]
     program = folder / "test_kernels"

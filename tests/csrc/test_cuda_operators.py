@@ -123,6 +123,7 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         "seg_loop": f.seg_loop, "forward": [f.row_ptr, f.seg_rel, f.seg_ptr, f.col],
         "backward": [b.row_ptr, b.seg_rel, b.seg_ptr, b.col, b.edge_perm],
         "ranks": [2, 3], "tails": [0], "heads": [1], "chosen": None,
+        "needed": [],
     }  # fmt: skip
     op = torch.ops.tensus_simt.propagate
     assert op(*right.values())[0].shape == (12, 3, 8)
@@ -141,6 +142,7 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         ("heads", [0], "does not lead onwards"),
         ("chosen", [1, 0], "chosen must have 5 entries, got 2"),
         ("chosen", [1, 0, 0, 0, -1], "chosen must be 0 or 1, got -1"),
+        ("needed", [f.row_ptr, f.row_ptr], "propagate all, then select"),
     ]:
         with pytest.raises(RuntimeError, match=text):
             op(*{**right, name: wrong}.values())

@@ -10,6 +10,7 @@
 
 #include "../../csrc/cpu/arena.h"
 #include "../../csrc/cpu/kernels.h"
+#include "../../csrc/cpu/needed.h"
 #include "../../csrc/cpu/select.h"
 #include "../../csrc/passes.h"
 
@@ -317,41 +318,90 @@ void test_passes() {
   CHECK((mixed_first(leaving, entering, {1, 8, 1}, {0, 1}, {1, 2}, false) == Plan{false, false}), "of few edges");
 }
 
-// The copy of some relations holds their segments, in order and with their values; edges lead back to where they were.
+// Every other node, or every third and so on, from an offset; all nodes where step is 1, none where it is 0.
+template <class I> std::vector<I> every(int64_t step, int64_t nodes, int64_t offset = 0) {
+  std::vector<I> some;
+  for (int64_t n = offset; step && n < nodes; n += step) some.push_back(I(n));
+  return some;
+}
+
+template <class I> StateRows rows_of(const std::vector<I>& nodes, bool all, bool compact) {
+  if (all) return {};
+  return {false, nodes.data(), int64_t(nodes.size()), compact};
+}
+
+// The row of a state that a map gives for row n of a pass, and the one that it should give.
+template <class I> int64_t mapped(RowMap map, int64_t n) { return map ? static_cast<const I*>(map)[n] : n; }
+
+template <class I> int64_t place_of(const StateRows& state, int64_t node) {
+  if (state.all) return node;
+  const I* const nodes = static_cast<const I*>(state.node);
+  const I* const found = std::lower_bound(nodes, nodes + state.count, node);
+  if (found == nodes + state.count || *found != node) return -1;
+  return state.compact ? found - nodes : node;
+}
+
+// The copy holds the segments of some relations at some rows, in order and with their values, without edges from nodes
+// that the near state lacks; edges lead back to where they were.
 template <class I, class A>
-void test_selection(int64_t nodes, int64_t relations, int64_t degree, int options, int used_bits, Team team) {
+void test_selection(int64_t nodes, int64_t relations, int64_t degree, int options, int used_bits, int near_step,
+                    int far_step, Team team) {
   const Graph<I, A> g(nodes, relations, degree, options & 1, options & 2, false);
   Flags used(relations);
   for (int64_t i = 0; i < relations; ++i) used[i] = used_bits >> (i % 8) & 1;
-  const Counted counted(g.view, team);
-  const Selection selection(counted, used, sizeof(A));
+  const std::vector<I> near = every<I>(near_step, nodes, 1), far = every<I>(far_step, nodes), more = every<I>(3, nodes);
+  const bool mixed_first = options & 4;
+  const Meeting states{rows_of(near, near_step == 1, !(options & 8)),
+                       {rows_of(far, far_step == 1, true), rows_of(more, far_step == 1, options & 8)},
+                       mixed_first};
+  const Selection selection(g.view, used, states, sizeof(A), true, team);
   const Segments& part = selection.graph();
-  CHECK(!kernels().check(part, team), "an unsound copy");
-  CHECK(part.nodes == nodes && part.relations == relations && part.wide == (sizeof(I) == 8), "another shape");
+  CHECK(part.relations == relations && part.wide == (sizeof(I) == 8) && part.whole == &g.view, "another shape");
 
   const I *row_ptr = static_cast<const I*>(part.row_ptr), *seg_ptr = static_cast<const I*>(part.seg_ptr),
-          *col = static_cast<const I*>(part.col);
+          *col = static_cast<const I*>(part.col), *node = static_cast<const I*>(part.node);
   const A *seg_val = static_cast<const A*>(part.seg_val), *edge_val = static_cast<const A*>(part.edge_val);
   CHECK(!seg_val == !g.view.seg_val && !edge_val == !g.view.edge_val, "values come or go");
-  int64_t s = 0, f = 0;
-  std::vector<int64_t> edges(relations), from;  // from: where each edge of the copy was
-  bool same = true;
+  int64_t row = 0, s = 0, f = 0;
+  std::vector<int64_t> from;  // where each edge of the copy was
+  std::vector<I> rows;        // the nodes of the pass
   for (int64_t n = 0; n < nodes; ++n) {
-    same = same && row_ptr[n] == s;
+    bool met = mixed_first && place_of<I>(states.near, n) >= 0;
+    for (const StateRows& state : states.far) met = met || place_of<I>(state, n) >= 0;
+    if (met) rows.push_back(I(n));
+  }
+  const StateRows columns = mixed_first ? rows_of(rows, false, true) : states.near;
+  bool same = part.nodes == int64_t(rows.size());
+  for (; same && row < part.nodes; ++row) {
+    const int64_t n = rows[row];
+    same = row_ptr[row] == s && (node ? node[row] : row) == n;
+    same = same && mapped<I>(selection.near_row(), row) == place_of<I>(states.near, n);
+    for (size_t l = 0; l < states.far.size(); ++l)
+      same = same && mapped<I>(selection.far_row(l), row) == place_of<I>(states.far[l], n);
+    if (mixed_first && place_of<I>(states.near, n) < 0) continue;
     for (int64_t t = g.row_ptr[n]; t < g.row_ptr[n + 1]; ++t) {
-      edges[g.seg_rel[t]] += g.seg_ptr[t + 1] - g.seg_ptr[t];
       if (!used[g.seg_rel[t]]) continue;
-      same = same && s < part.segments && part.seg_rel[s] == g.seg_rel[t] && seg_ptr[s] == f;
-      same = same && (!seg_val || seg_val[s] == g.seg_val[t]);
-      for (int64_t e = g.seg_ptr[t]; same && e < g.seg_ptr[t + 1]; ++e, ++f) {
-        same = f < part.edges && col[f] == g.col[e] && (!edge_val || edge_val[f] == g.edge_val[e]);
+      const int64_t begin = f;
+      for (int64_t e = g.seg_ptr[t]; same && e < g.seg_ptr[t + 1]; ++e) {
+        const int64_t place = place_of<I>(columns, g.col[e]);
+        if (place < 0) continue;
+        same = f < part.edges && col[f] == place && (!edge_val || edge_val[f] == g.edge_val[e]);
         from.push_back(e);
+        ++f;
       }
+      if (f == begin) continue;
+      same = same && s < part.segments && part.seg_rel[s] == g.seg_rel[t] && seg_ptr[s] == begin;
+      same = same && (!seg_val || seg_val[s] == g.seg_val[t]);
       ++s;
     }
   }
-  CHECK(same && s == part.segments && f == part.edges, "another copy, of %ld segments", long(part.segments));
-  for (int64_t i = 0; i < relations; ++i) CHECK(counted.edges(i) == edges[i], "relation %ld", long(i));
+  CHECK(same && s == part.segments && f == part.edges && row_ptr[row] == s && seg_ptr[s] == f,
+        "another copy, of %ld rows and %ld segments", long(part.nodes), long(part.segments));
+
+  const std::vector<int64_t> counts = count_edges(g.view, team);
+  std::vector<int64_t> edges(relations);
+  for (size_t t = 0; t < g.seg_rel.size(); ++t) edges[g.seg_rel[t]] += g.seg_ptr[t + 1] - g.seg_ptr[t];
+  CHECK(counts == edges, "another number of edges");
 
   const auto sums = random_numbers<A>(part.edges), before = random_numbers<A>(g.view.edges);
   auto grad = before, want = before;
@@ -361,15 +411,89 @@ void test_selection(int64_t nodes, int64_t relations, int64_t degree, int option
 }
 
 template <class I, class A> void test_selections() {
-  for (const int used : {0, 1, 2, 0x55, 0xaa, 0xff})
-    for (const int options : {0, 1, 2, 3}) {
-      test_selection<I, A>(1, 1, 1, options, used, alone);
-      test_selection<I, A>(40, 3, 4, options, used, three_threads);
-      test_selection<I, A>(30, 60, 1, options, used, alone);
-      test_selection<I, A>(7000, 4, 2, options, used, three_threads);  // several chunks
+  for (const int used : {0, 1, 0x55, 0xff})
+    for (int options = 0; options < 16; ++options)
+      for (const int near : {0, 1, 2})
+        for (const int far : {0, 1, 5}) {
+          test_selection<I, A>(1, 1, 1, options, used, near, far, alone);
+          test_selection<I, A>(40, 3, 4, options, used, near, far, three_threads);
+          test_selection<I, A>(30, 60, 1, options, used, near, far, alone);
+        }
+  for (int options = 0; options < 16; ++options)  // several chunks
+    test_selection<I, A>(7000, 4, 2, options, 0x55, 2, 5, three_threads);
+  test_selection<I, A>(0, 2, 1, 3, 1, 1, 1, alone);
+  test_selection<I, A>(0, 2, 1, 3, 1, 2, 2, alone);
+  test_selection<I, A>(5, 2, 0, 3, 1, 2, 1, alone);
+}
+
+// Against marks that spread until nothing changes.
+template <class I> void test_needed(int64_t nodes, int64_t relations, int64_t degree, int used_bits, bool supported) {
+  const Graph<I, float> g(nodes, relations, degree, false, false, false);
+  Reach reach{g.view, g.view, Flags(relations), {0, 0, 1, 1}, {1, 2, 2, 3}, {}, 4};
+  for (size_t e = 0; e < 4; ++e)
+    for (int64_t i = 0; i < relations; ++i) reach.chosen.push_back(used_bits >> ((e + i) % 8) & 1);
+  reach.has_loop[0] = 1;
+  // The transpose, as a list of lists.
+  std::vector<I> row_ptr{0}, seg_ptr{0}, col;
+  std::vector<int32_t> seg_rel;
+  for (int64_t n = 0; n < nodes; ++n) {
+    for (int64_t i = 0; i < relations; ++i) {
+      const size_t before = col.size();
+      g.each(false, [&](int64_t row, int64_t rel, int64_t from, double) {
+        if (from == n && rel == i) col.push_back(I(row));
+      });
+      if (col.size() == before) continue;
+      seg_rel.push_back(int32_t(i));
+      seg_ptr.push_back(I(col.size()));
     }
-  test_selection<I, A>(0, 2, 1, 3, 1, alone);
-  test_selection<I, A>(5, 2, 0, 3, 1, alone);
+    row_ptr.push_back(I(seg_rel.size()));
+  }
+  reach.backward = g.view;
+  reach.backward.segments = int64_t(seg_rel.size()), reach.backward.edges = int64_t(col.size());
+  reach.backward.row_ptr = row_ptr.data(), reach.backward.seg_ptr = seg_ptr.data();
+  reach.backward.seg_rel = seg_rel.data(), reach.backward.col = col.data();
+
+  std::vector<int64_t> wanted, support;
+  for (int64_t n = 0; n < nodes; n += 3) wanted.insert(wanted.begin(), {n, n});
+  for (int64_t n = 0; n < nodes; n += 2) support.push_back(n);
+  using Marks = std::vector<std::vector<char>>;
+  Marks possible(4, std::vector<char>(nodes, !supported)), needed(4, std::vector<char>(nodes));
+  for (const int64_t n : support) possible[0][n] = 1;
+  for (const int64_t n : wanted) needed[3][n] = 1;
+  const auto spread = [&](Marks& marks, bool forwards) {
+    for (size_t e = 0; e < 4; ++e) {
+      const auto uses = [&](int64_t i) { return reach.chosen[e * relations + i]; };
+      auto &at_tail = marks[reach.tails[e]], &at_head = marks[reach.heads[e]];
+      const auto join = [&](int64_t tail, int64_t head) {
+        if (forwards) at_head[head] |= at_tail[tail];
+        else if (at_head[head] && (reach.heads[e] == 3 || possible[reach.heads[e]][head])) at_tail[tail] = 1;
+      };
+      for (int64_t n = 0; n < nodes; ++n)
+        if (uses(0)) join(n, n);
+      g.each(false, [&](int64_t row, int64_t rel, int64_t from, double) {
+        if (uses(rel)) join(from, row);
+      });
+    }
+  };
+  for (int round = 0; round < 4; ++round) spread(possible, true);
+  for (int round = 0; round < 4; ++round) spread(needed, false);
+  const auto got = needed_rows<I>(reach, wanted, supported ? &support : nullptr);
+  for (size_t k = 0; k < 4; ++k) {
+    std::vector<I> want;
+    for (int64_t n = 0; n < nodes; ++n)
+      if (needed[k][n] && (k == 3 || possible[k][n])) want.push_back(I(n));
+    CHECK(got[k] == want, "state %ld needs %ld rows, got %ld", long(k), long(want.size()), long(got[k].size()));
+  }
+}
+
+template <class I> void test_needs() {
+  for (const int used : {0, 1, 0x2d, 0xff})
+    for (const bool supported : {false, true}) {
+      test_needed<I>(0, 2, 1, used, supported);
+      test_needed<I>(1, 1, 1, used, supported);
+      test_needed<I>(50, 3, 2, used, supported);
+      test_needed<I>(80, 2, 1, used, supported);
+    }
 }
 
 void test_arena() {
@@ -409,6 +533,8 @@ int main() {
   test_passes();
   test_selections<int32_t, float>();
   test_selections<int64_t, double>();
+  test_needs<int32_t>();
+  test_needs<int64_t>();
   test_arena();
   std::printf("%d failures\n", failures);
   return failures != 0;
