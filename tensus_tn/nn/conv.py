@@ -362,7 +362,7 @@ class MetaGraphConv(nn.Module):
         graph: RelationGraph,
         *,
         draw: Sequence[Draw] | None = None,
-        rows: slice = slice(None),
+        rows: Tensor | slice | None = None,
     ) -> Tensor: ...
     @overload
     def forward(
@@ -380,7 +380,7 @@ class MetaGraphConv(nn.Module):
         edge_weight_dict: EdgeWeights = None,
         *,
         draw: Sequence[Draw] | None = None,
-        rows: slice = slice(None),
+        rows: Tensor | slice | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """New features of all nodes.
 
@@ -394,15 +394,15 @@ class MetaGraphConv(nn.Module):
             edge_weight_dict: Weights (E,) of edges, by type, in the place of ones: values before
                 `normalize`. They may learn.
             draw: What `sample` returned, to follow only the relations drawn.
-            rows: With a matrix of features, the nodes of interest: `norm` and `activation` are
-                applied to these alone, and only they are returned.
+            rows: With a matrix of features, the nodes of interest: a slice, or ids in any order.
+                Only they are returned, and only what they depend on is computed.
 
         Returns:
             (N, out_channels), or as many as `rows` names; or a dict with the node types of `x`.
         """
         x, graph = features_and_graph(x, graph)
         if isinstance(x, Mapping):
-            if rows != slice(None):
+            if rows is not None:
                 raise ValueError("rows are of a matrix of features; a dict has every node type")
             return self._forward_types(x, graph, edge_weight_dict, draw)
         if edge_weight_dict is not None:
@@ -412,7 +412,9 @@ class MetaGraphConv(nn.Module):
         check_features("features", x, self._channels)
         self._check_graph(graph)
         h = self.lin(F.dropout(x, self.dropout, self.training))
-        return self._finish(self._propagate(h, graph, draw)[rows])
+        if isinstance(rows, slice):
+            rows = torch.arange(*rows.indices(graph.num_nodes), device=h.device)
+        return self._finish(self._propagate(h, graph, draw, rows))
 
     @property
     def _channels(self) -> int:
@@ -467,18 +469,25 @@ class MetaGraphConv(nn.Module):
             raise ValueError(f"features of {sizes} nodes, but the graph has {counts}")
         return converted
 
-    def _propagate(self, h: Tensor, graph: RelationGraph, draw: Sequence[Draw] | None) -> Tensor:
+    def _propagate(
+        self,
+        h: Tensor,
+        graph: RelationGraph,
+        draw: Sequence[Draw] | None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         shares = h.chunk(len(self.heads), dim=-1)
         if self.divide:
             shares = tuple(torch.cat([part, part.new_ones(len(part), 1)], -1) for part in shares)
         arguments = [(part, graph) for part in shares]
         if draw is None:
-            parts = [head(*args) for head, args in zip(self.heads, arguments, strict=True)]
+            pairs = zip(self.heads, arguments, strict=True)
+            parts = [head(*args, rows=rows) for head, args in pairs]
         else:
             if len(draw) != len(self.heads):
                 raise ValueError(f"{len(self.heads)} heads, but {len(draw)} draws")
             parts = [
-                self._search(k)(*args, drawn)
+                self._search(k)(*args, drawn, rows=rows)
                 for k, (args, drawn) in enumerate(zip(arguments, draw, strict=True))
             ]
         if self.divide:

@@ -67,11 +67,13 @@ def draw_meta_graph(
     return Draw(choice, ranks, noise, temperature)
 
 
-def follow_draw(tensor: DagTensor, draw: Draw, h: Tensor, graph: RelationGraph) -> Tensor:
-    """The state (N, F) of the sink along the relations drawn, each with its weight."""
+def follow_draw(
+    tensor: DagTensor, draw: Draw, h: Tensor, graph: RelationGraph, rows: Tensor | None = None
+) -> Tensor:
+    """The state (N, F) of the sink, or its `rows`, along the relations drawn, with their weights."""
     _check_draw(tensor, draw)
     relations = {edge: tensor.choice_names[edge][i] for edge, i in draw.choice.items()}
-    return follow(graph, tensor.dag, h, relations, _weights(tensor, draw))
+    return follow(graph, tensor.dag, h, relations, _weights(tensor, draw), rows)
 
 
 def follow(
@@ -80,14 +82,16 @@ def follow(
     h: Tensor,
     relations: Mapping[Edge, str],
     weights: Mapping[Edge, Tensor],
+    rows: Tensor | None = None,
 ) -> Tensor:
     """The state (N, F) of the sink: `H_k = sum_{j -> k} w_jk A^(i_jk) H_j`, with `H_0 = h` (N, F).
 
-    It is differentiable in `h` and the scalar weights. Links of relation zero are left out.
+    It is differentiable in `h` and the scalar weights. Links of relation zero are left out. With
+    `rows` only these are computed, (B, F).
     """
     edges = [edge for _, links in useful_links(dag, relations) for edge in links]
     if not edges:
-        return torch.zeros_like(h)
+        return torch.zeros_like(h) if rows is None else h.new_zeros(len(rows), h.shape[1])
     chosen = [graph.relation_index(relations[edge]) for edge in edges]
     one_hot = F.one_hot(torch.tensor(chosen, device=h.device), graph.num_relations)
     cores = one_hot * torch.stack([weights[edge] for edge in edges])[:, None]
@@ -97,6 +101,7 @@ def follow(
         h,
         dict(zip(edges, cores[:, :, None, None], strict=True)),
         choices={edge: [relations[edge]] for edge in edges},
+        rows=rows,
     ).squeeze(1)
 
 

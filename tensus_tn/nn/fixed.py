@@ -71,13 +71,14 @@ class FixedMetaGraphs(nn.Module):
                 f"links and sinks are {theirs} there, {self._computed} here"
             )
 
-    def forward(self, h: Tensor, graph: RelationGraph) -> Tensor:
-        """The state (N, F) of the sink from that of the source, (N, F)."""
+    def forward(self, h: Tensor, graph: RelationGraph, *, rows: Tensor | None = None) -> Tensor:
+        """The state (N, F) of the sink, or its `rows` (B, F), from that of the source, (N, F)."""
         weights = self.constant
         if self.logits is not None:
             weights = weights + self.mixed @ self.logits.softmax(0)
         cores = dict(zip(self.choices, weights[:, :, None, None], strict=True))
-        return propagate_dag(graph, self.merged, h, cores, choices=self.choices).squeeze(1)
+        sink = propagate_dag(graph, self.merged, h, cores, choices=self.choices, rows=rows)
+        return sink.squeeze(1)
 
 
 def _merge(

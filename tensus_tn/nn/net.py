@@ -26,6 +26,7 @@ from tensus_tn.nn.projection import (
     known_features,
 )
 from tensus_tn.nn.schema import Metadata, Schema
+from tensus_tn.propagation.node_ids import require_ids
 
 #: One draw for each head of each layer.
 Draws = Sequence[Sequence[Draw]]
@@ -207,6 +208,7 @@ class MetaGraphNet(nn.Module):
         edge_weight_dict: EdgeWeights = None,
         *,
         draw: Draws | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """Class scores (or states) of the target nodes.
 
@@ -217,6 +219,7 @@ class MetaGraphNet(nn.Module):
                 or what `MetaGraphConv` takes with a dict of features, to be converted.
             edge_weight_dict: As for `MetaGraphConv`.
             draw: What `sample` returned, to follow only the relations drawn.
+            rows: Ids (B,) within the target type, to compute these alone; all if None.
         """
         x, graph = features_and_graph(x, graph)
         x = known_features(x, self.project.node_types)
@@ -227,9 +230,14 @@ class MetaGraphNet(nn.Module):
         place = self.project.node_types.index(self.target)
         start = sum(len(part) for part in parts[:place])
         target, last = slice(start, start + len(parts[place])), len(self.layers) - 1
+        wanted = (
+            target
+            if rows is None
+            else require_ids(f"{self.target} node", rows, len(parts[place])) + start
+        )
         for k, conv in enumerate(self.layers):
-            rows = target if k == last else slice(None)
-            h = conv(h, graph, draw=None if draw is None else draw[k], rows=rows)
+            drawn = None if draw is None else draw[k]
+            h = conv(h, graph, draw=drawn, rows=wanted if k == last else None)
         return h if self.head is None else self.head(F.dropout(h, self.dropout, self.training))
 
 

@@ -99,14 +99,21 @@ class MetaGraphSearch(nn.Module):
         """
         return draw_meta_graph(self.tensor, how, temperature=temperature, generator=generator)
 
-    def forward(self, h: Tensor, graph: RelationGraph, draw: Draw | None = None) -> Tensor:
-        """The state (N, F) of the sink from that of the source, (N, F).
+    def forward(
+        self,
+        h: Tensor,
+        graph: RelationGraph,
+        draw: Draw | None = None,
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """The state (N, F) of the sink, or its `rows` (B, F), from that of the source, (N, F).
 
         With a draw, only the relations drawn are followed.
         """
         if draw is not None:
-            return follow_draw(self.tensor, draw, h, graph)
-        return self._expected(h, graph, self.weights())
+            return follow_draw(self.tensor, draw, h, graph, rows)
+        return self._expected(h, graph, self.weights(), rows)
 
     def per_query(self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor]) -> Tensor:
         """The states (Q, N, F) of the sink for cores (Q, C_e, d_j, d_k) of `Q` queries.
@@ -124,9 +131,15 @@ class MetaGraphSearch(nn.Module):
             [self._expected(x, graph, w) for x, w in zip(states, by_query, strict=True)]
         )
 
-    def _expected(self, h: Tensor, graph: RelationGraph, weights: Mapping[Edge, Tensor]) -> Tensor:
+    def _expected(
+        self,
+        h: Tensor,
+        graph: RelationGraph,
+        weights: Mapping[Edge, Tensor],
+        rows: Tensor | None = None,
+    ) -> Tensor:
         choices = self.tensor.choice_names
-        return propagate_dag(graph, self.dag, h, weights, choices=choices).squeeze(1)
+        return propagate_dag(graph, self.dag, h, weights, choices=choices, rows=rows).squeeze(1)
 
 
 def _check_choices(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tensus_tn.nn.bias import PairBias, check_pairs
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.net import Draws, MetaGraphNet
-from tensus_tn.nn.projection import Features, NodeInputs
+from tensus_tn.nn.projection import Features, NodeInputs, num_nodes
 
 #: For each layer, one meta-graph or several to mix.
 Fixed = Sequence[MetaGraph | Sequence[MetaGraph]]
@@ -103,8 +103,20 @@ class TwoTowers(nn.Module):
     ) -> Tensor:
         """Scores (B,) of `pairs` (2, B): ids within the two node types, source first."""
         drawn = (None, None) if draw is None else draw
-        source: Tensor = self.source(x, graph, draw=drawn[0])
-        target: Tensor = self.target(x, graph, draw=drawn[1])
-        first, second = check_pairs(pairs, len(source), len(target))
-        scores = (source.index_select(0, first) * target.index_select(0, second)).sum(-1)
+        nets = self.source, self.target
+        sizes = (num_nodes(net.target, x[net.target]) for net in nets)
+        states: list[Tensor] = []
+        for net, ids, draws in zip(nets, check_pairs(pairs, *sizes), drawn, strict=True):
+            distinct, place = _distinct(ids)
+            states.append(net(x, graph, draw=draws, rows=distinct).index_select(0, place))
+        source, target = states
+        scores = (source * target).sum(-1)
         return scores if self.bias is None else scores + self.bias_scores(x, pairs)
+
+
+def _distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The ids that occur, and where each stands among them."""
+    if torch.compiler.is_compiling():  # a compiled graph can't depend on how many there are
+        return ids, torch.arange(len(ids), device=ids.device)
+    distinct, place = torch.unique(ids, return_inverse=True)
+    return distinct, place

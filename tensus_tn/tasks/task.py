@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
 from tensus_tn.data.dataset import SPLITS
 from tensus_tn.data.structure import known_pairs, log_degrees, spectral
-from tensus_tn.nn import NodeInputs, TwoTowers
+from tensus_tn.nn import MetaGraphNet, NodeInputs, TwoTowers
 from tensus_tn.nn.projection import Features
 from tensus_tn.tasks.metrics import association, auc, f1
 
@@ -69,7 +69,14 @@ class NodeClassification:
     def outputs(
         self, model: nn.Module, splits: Sequence[Split], **options: Any
     ) -> dict[Split, Tensor]:
-        """Class scores of the nodes of some splits, from one call of the model."""
+        """Class scores of the nodes of some splits, from one call of the model.
+
+        A `MetaGraphNet` computes nothing else.
+        """
+        if isinstance(model, MetaGraphNet):
+            nodes = [self.nodes[split] for split in splits]
+            scores = model(self.x, self.graph, rows=torch.cat(nodes), **options)
+            return dict(zip(splits, scores.split([len(ids) for ids in nodes]), strict=True))
         scores = model(self.x, self.graph, **options)
         return {split: scores[self.nodes[split]] for split in splits}
 

@@ -168,3 +168,14 @@ def test_node_types_of_the_graph_stand_in_the_order_of_the_network():
         assert torch.equal(net(dict(reversed(x.items())), right), net(x, right))
         with pytest.raises(ValueError, match=r"but the graph has \{'b': 1, 'a': 2\}"):
             net(x, wrong)
+
+
+def test_rows_are_those_of_the_whole_output(typed_graph, x):
+    net = MetaGraphNet(SIZES, 8, 3, TYPES, "P", num_layers=2).eval()
+    wanted = torch.tensor([4, 0, 4])
+    draw = net.sample(epsilon=None)
+    for model, options in [(net, {}), (net, {"draw": draw}), (net.derive(2), {})]:
+        whole = model(x, typed_graph, **options)[wanted]
+        torch.testing.assert_close(model(x, typed_graph, rows=wanted, **options), whole)
+    with pytest.raises(ValueError, match="P node 6 is out of range, there are 6"):
+        net(x, typed_graph, rows=torch.tensor([6]))
