@@ -59,3 +59,9 @@ def test_pyg_nodes(example):
 
 def test_recommendation(example):
     assert example("recommendation").main() > 0.8
+
+
+def test_family_rules(example):
+    ranking, rules = example("family_rules").main()
+    assert ranking.mrr > 0.9
+    assert "uncle(x, y) <- brother(x, z), parent(z, y)" in map(str, rules)

@@ -10,6 +10,7 @@ import torch
 
 import tensus_tn.data
 import tensus_tn.nn
+import tensus_tn.rules
 import tensus_tn.tasks
 from tensus_tn.data.catalogue import data_folder
 from tensus_tn.tasks.metrics import f1
@@ -29,8 +30,8 @@ def python(page: Path) -> list[str]:
 README = python(ROOT / "README.md")
 
 
-def test_the_readme_has_its_five_examples():
-    assert len(README) == 5
+def test_the_readme_has_its_six_examples():
+    assert len(README) == 6
 
 
 def test_the_network_of_the_readme_learns_dblp():
@@ -69,7 +70,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatc
 def test_every_public_name_is_on_a_page_of_the_api():
     text = "\n".join(page.read_text() for page in ROOT.glob("docs/api/*.md"))
     shown = {path.rsplit(".", 1)[1] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
-    for module in (tensus_tn, tensus_tn.data, tensus_tn.nn, tensus_tn.tasks):
+    for module in (tensus_tn, tensus_tn.data, tensus_tn.nn, tensus_tn.rules, tensus_tn.tasks):
         named = {name: getattr(module, name) for name in module.__all__}
         public = {name for name, x in named.items() if isclass(x) or isfunction(x)}
         assert public <= shown, f"{module.__name__}: {sorted(public - shown)}"
