@@ -12,12 +12,12 @@ from tensus_tn.propagation.node_ids import require_ids
 
 
 class PairBias(nn.Module):
-    r"""A bias for each node of either end, and a linear function of features of theirs.
+    """A bias for each node of either end, and a linear function of features of theirs.
 
-    .. math:: b(s, t) = b_s + b_t + w \cdot z_s + v \cdot z_t + c
+        b(s, t) = b_s + b_t + w . z_s + v . z_t + c
 
     Args:
-        num_nodes: Of the type that pairs begin with, and of the type that they end in.
+        num_nodes: How many nodes the type has that pairs begin with, and the one that they end in.
         channels: The sizes of the features of both, for example of log degrees; 0 for none.
 
     Example:

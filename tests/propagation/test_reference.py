@@ -31,10 +31,10 @@ def test_plain_pytorch_gives_the_same(kind, dtype, names):
     h = random_state(20, 2, 9, dtype).requires_grad_()
     w = random_weights(graph, 2, 3, dtype=sum_dtype(dtype)).requires_grad_()
     calls = operator_calls(graph.with_values(values), h, w, names)
-    for name, plain in operators.PLAIN.items():
+    for name in ("propagate", "propagate_backward"):
         op, args = calls[f"tensus_tn.{name}.default"]
         args = tree_detach(args)
-        for a, b in zip(op(*args), plain(*args), strict=True):
+        for a, b in zip(op(*args), operators.PLAIN[name](*args), strict=True):
             assert_close(a, b, dtype)
 
 
