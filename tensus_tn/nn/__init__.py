@@ -1,6 +1,6 @@
 """Layers that learn a meta-graph: the cores of a `DagTensor` as the weights of a propagation."""
 
-from tensus_tn.nn.average import Average, average
+from tensus_tn.nn.averaging import Average, average
 from tensus_tn.nn.bias import PairBias
 from tensus_tn.nn.conv import MetaGraphConv
 from tensus_tn.nn.drawn import Draw
