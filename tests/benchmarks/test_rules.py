@@ -1,0 +1,49 @@
+"""The benchmark of rules: its peers compute what we compute, and a run is written once."""
+
+import json
+
+import torch
+
+from benchmarks.rules import peers, results, speed
+from tensus_tn.rules import RuleModel, planted_rules
+from tests.rules.graphs import random_graph, training_queries
+
+
+def test_the_peers_have_our_scores():
+    graph = random_graph(12, 3, 30)
+    queries = training_queries(graph, own=False)
+    for ties, peer in (("node", peers.grouped), ("global", peers.drum)):
+        model = RuleModel(graph, steps=3, rank=2, ties=ties, popularity=False)
+        asked = torch.stack([queries.relation, queries.start], dim=1)
+        matrices = peers.operators(model.walks)
+        with torch.no_grad():
+            got = peer(model.walks, matrices, model.weights(), queries)
+        torch.testing.assert_close(got, model.scores(asked), rtol=1e-4, atol=1e-5)
+
+
+def test_speed_writes_a_line_for_each_way(tmp_path, capsys):
+    out = tmp_path / "speed.jsonl"
+    threads = torch.get_num_threads()
+    try:
+        speed.measure(planted_rules(num_chains=20), "planted", 2, 2, 8, 1, out)
+    finally:
+        torch.set_num_threads(threads)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["way"] for row in rows] == [
+        "frontier",
+        "torch.sparse, grouped",
+        "DRUM's formulation",
+    ]
+
+
+def test_a_run_is_written_once(tmp_path):
+    out = tmp_path / "results.jsonl"
+    threads = torch.get_num_threads()
+    try:
+        for _ in range(2):
+            results.run(planted_rules(num_chains=20), "planted", "rank 2", 0, out)
+    finally:
+        torch.set_num_threads(threads)
+    [row] = [json.loads(line) for line in out.read_text().splitlines()]
+    assert row["method"] == "rank 2"
+    assert 0 < row["test"]["mrr"] <= 1
