@@ -11,7 +11,7 @@ import torch
 
 from tensus_tn.propagation.relation_graph import RelationGraph
 
-DATA = Path(os.environ.get("TENSUS_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("TENSUS_DATA", "data"))
 REAL = {
     "dblp": "gtn_dblp",
     "acm": "gtn_acm",

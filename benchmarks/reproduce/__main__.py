@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
@@ -26,7 +25,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default: 2)")
     parser.add_argument("--page", action="store_true", help="only write page and figures")
     arguments = parser.parse_args()
-    os.environ.setdefault("TENSUS_DATA", str(ROOT.parent / "shared/data"))
     if not arguments.page:
         runs = [run for run in plan(arguments.seeds) if _wanted(run, arguments)]
         with Pool(arguments.jobs, torch.set_num_threads, (1,)) as pool:
