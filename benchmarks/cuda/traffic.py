@@ -23,7 +23,7 @@ MARK = "<!-- The rest is written by benchmarks/cuda/traffic.py. -->"
 NUMBER = INDEX = 4  # bytes: float32 and int32
 COLUMNS = 16  # of one launch: csrc/cuda/pass.h
 GRADIENT_BLOCKS, GROUPS = 1024, 4  # each block leaves a partial sum of dw
-SPLIT = 512  # longer rows are split: csrc/cuda/pass.h
+SPLIT = 128  # longer rows are split: csrc/cuda/pass.h
 
 
 class Gpu(NamedTuple):

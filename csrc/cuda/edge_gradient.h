@@ -23,19 +23,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
       Rows<T, P, V> rows[U];
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        const int e = first + u * pass.teams + group.team;
-        if (e < count && f < pass.features) rows[u].read(pass.x, pass.col[begin + e], pass.rank, pass.features, p0, f);
+        const int e = first + u * pass.teams + group.team();
+        if (e < count && f < pass.features) rows[u].read(pass, first_node<T>(pass, p0, f), pass.col[begin + e], p0);
       }
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        const int e = first + u * pass.teams + group.team;
+        const int e = first + u * pass.teams + group.team();
         A dot = 0;
 #pragma unroll
         for (int p = 0; p < P; ++p)
 #pragma unroll
           for (int v = 0; v < V; ++v) dot += mixed[p][v] * widen(rows[u].rank[p].at[v]);
-        dot = sum_over(group.mask, dot, 1, pass.lanes);
-        if (e < count && group.lane == 0) pass.grad[begin + e] = fresh ? dot : pass.grad[begin + e] + dot;
+        dot = sum_over(group.mask(), dot, 1, pass.lanes);
+        if (e < count && group.lane() == 0) pass.grad[begin + e] = fresh ? dot : pass.grad[begin + e] + dot;
       }
     }
   };
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
   const auto segment = [&](int64_t row, int relation, I begin, int count) {
 #pragma unroll 1
     for (int tile = 0; tile == 0 || tile < pass.features; tile += pass.lanes * V) {  // once at least: zero features
-      const int f = tile + group.lane * V;
+      const int f = tile + group.lane() * V;
 #pragma unroll 1
       for (int p0 = 0; p0 < pass.rank; p0 += P) {
         A mixed[P][V] = {};
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
   };
 
 #pragma unroll 1
-  for (Unit<I> unit = Unit<I>(blockIdx.x) * pass.groups + group.index; unit < pass.units;
+  for (Unit<I> unit = Unit<I>(blockIdx.x) * pass.groups + group.index(); unit < pass.units;
        unit += gridDim.x * pass.groups) {
     const Part<I> part = part_of(pass, unit);
     if (part.begin == part.end) continue;

@@ -81,9 +81,11 @@ template <class I> class Launches {
     pass_.x = job.x;
     pass_.rank = int(job.rank);
     pass_.features = int(job.features);
+    pass_.pitch = uint32_t(job.rank * job.features * int64_t(sizeof(T)));
     aligned_ = job.features % kVector == 0 && is_aligned(job.x);
     for (int64_t l = 0; l < job.link_count; ++l) add_columns(job.links[l]);
     if (job.rank > kMaxSize || job.features > kMaxSize || g.relations > kMaxSize) error_ = "a size exceeds 2^24";
+    if (job.rank * job.features * int64_t(sizeof(T)) > UINT32_MAX) error_ = "a node has more than 4 GiB";
   }
 
   void gather_mix(const Loops& loops) {

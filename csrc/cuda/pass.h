@@ -9,7 +9,7 @@ constexpr int kThreads = 128;
 constexpr int kBlocks = 8;       // on a multiprocessor at least, as far as registers go: 64 of them a thread
 constexpr int kMaxColumns = 16;  // in one launch
 #ifndef TENSUS_SPLIT
-#define TENSUS_SPLIT 512
+#define TENSUS_SPLIT 128
 #endif
 constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most this many
 
@@ -56,6 +56,7 @@ template <class A, class I> struct Pass {
 
   const void* x;  // (N, rank, F)
   int rank, features;
+  uint32_t pitch;  // bytes of a node of x
   Column column[kMaxColumns];
   int columns;
 
@@ -80,17 +81,16 @@ template <class A, class I> struct Pass {
 
 // ---------------------------------------------------------------------------------------------- threads
 
+// Sizes are powers of two. Everything follows from the number of the thread, so that it need not stay in registers.
 struct Group {
-  int index;       // of this group in its block
-  int lane, team;  // of this thread in its group
-  uint32_t mask;   // the group's lanes of the warp
+  int lanes, size;
 
-  __device__ __forceinline__ Group(int lanes, int teams) {
-    const int size = lanes * teams, thread = int(threadIdx.x) % size;
-    index = int(threadIdx.x) / size;
-    lane = thread % lanes;
-    team = thread / lanes;
-    mask = size == 32 ? ~0u : ((1u << size) - 1) << (int(threadIdx.x) % 32 - thread);
+  __device__ __forceinline__ Group(int lanes_, int teams) : lanes(lanes_), size(lanes_ * teams) {}
+  __device__ __forceinline__ int index() const { return int(threadIdx.x) / size; }  // of this group in its block
+  __device__ __forceinline__ int lane() const { return int(threadIdx.x) & (lanes - 1); }
+  __device__ __forceinline__ int team() const { return (int(threadIdx.x) & (size - 1)) / lanes; }
+  __device__ __forceinline__ uint32_t mask() const {  // the group's lanes of the warp
+    return size == 32 ? ~0u : ((1u << size) - 1) << (int(threadIdx.x) & 31 & ~(size - 1));
   }
 };
 
@@ -177,27 +177,40 @@ __global__ void __launch_bounds__(kThreads) find_parts(const __grid_constant__ L
 
 // ---------------------------------------------------------------------------------------------- units of work
 
-// The rows, then the parts of long rows. A row that is not long is one part, a long one is none.
+// The parts of long rows, which take the longest, then the rows. A row that is not long is one part, a long one is
+// none.
+template <class A, class I> __device__ __forceinline__ bool is_part(const Pass<A, I>& pass, Unit<I> unit) {
+  return unit < pass.units - Unit<I>(pass.nodes);
+}
+
 template <class A, class I> __device__ __forceinline__ Part<I> part_of(const Pass<A, I>& pass, Unit<I> unit) {
-  if (unit >= Unit<I>(pass.nodes)) return pass.parts[unit - Unit<I>(pass.nodes)];
-  const I begin = pass.seg_ptr[pass.row_ptr[unit]], end = pass.seg_ptr[pass.row_ptr[unit + 1]];
+  if (is_part(pass, unit)) return pass.parts[unit];
+  const I row = I(unit - (pass.units - Unit<I>(pass.nodes)));
+  const I begin = pass.seg_ptr[pass.row_ptr[row]], end = pass.seg_ptr[pass.row_ptr[row + 1]];
   const bool whole = end - begin <= kSplit;
-  return {I(unit), begin, whole ? end : begin, whole};
+  return {row, begin, whole ? end : begin, whole};
 }
 
 // ---------------------------------------------------------------------------------------------- reading rows
 
-// The features [f, f + V) of P ranks of a node; zero beyond the last rank.
+// The features [f, f + V) of the ranks p0, ..., p0 + P - 1 of node 0; those of another node are `pitch` bytes on.
+template <class T, class A, class I>
+__device__ __forceinline__ const char* first_node(const Pass<A, I>& pass, int p0, int f) {
+  return static_cast<const char*>(pass.x) + (int64_t(p0) * pass.features + f) * int64_t(sizeof(T));
+}
+
+// They, in registers; zero beyond the last rank.
 template <class T, int P, int V> struct Rows {
   Vec<T, V> rank[P];
 
   __device__ __forceinline__ Rows() : rank{} {}
 
-  __device__ __forceinline__ void read(const void* x, int64_t node, int ranks, int features, int p0, int f) {
-    const T* from = static_cast<const T*>(x) + (node * ranks + p0) * features + f;
+  template <class A, class I>
+  __device__ __forceinline__ void read(const Pass<A, I>& pass, const char* first, I node, int p0) {
+    const T* from = reinterpret_cast<const T*>(first + uint64_t(Unit<I>(node)) * pass.pitch);
 #pragma unroll
     for (int p = 0; p < P; ++p)
-      if (p0 + p < ranks) rank[p] = load<V>(from + int64_t(p) * features);
+      if (p == 0 || p0 + p < pass.rank) rank[p] = load<V>(from + uint32_t(p * pass.features));
   }
 };
 
