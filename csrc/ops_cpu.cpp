@@ -262,7 +262,7 @@ class Structure {
       key.mixed_first = mixed_first;
     }
     Part& part = parts_.try_emplace(key, problem_, whole_, pass.used, states, keep_edges_).first->second;
-    for (size_t l = 0; l < pass.links.size(); ++l) pass.links[l].row = part.selection->far_row(l);
+    for (size_t l = 0; !all_rows && l < pass.links.size(); ++l) pass.links[l].row = part.selection->far_row(l);
     return part.graph.nodes ? &part : nullptr;
   }
 

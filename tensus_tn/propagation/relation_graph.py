@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,7 +61,7 @@ class RelationGraph:
     loop: Tensor
     relation_names: tuple[str, ...]
     node_counts: tuple[tuple[str, int], ...]
-    _plans: RowPlans = field(default_factory=RowPlans)
+    _plans: RowPlans | None = None  # made at the first use: torch.compile can't trace it
 
     @classmethod
     def from_scipy(
@@ -240,6 +240,9 @@ class RelationGraph:
         ids = None if rows is None else as_ids("rows", rows, self.num_nodes)
         source = None if support is None else as_ids("support", support, self.num_nodes)
         key = dag, chosen, digest(ids), digest(source)
+        if self._plans is None:
+            object.__setattr__(self, "_plans", RowPlans())
+        assert self._plans is not None
         return self._plans.fetch(key, lambda: self._make_plan(dag, ids, chosen, source))
 
     def _make_plan(
@@ -331,7 +334,7 @@ class RelationGraph:
             forward=self.forward.apply(move),
             backward=self.backward.apply(move),
             loop=loop,
-            _plans=self._plans if loop.device == self.device else RowPlans(),
+            _plans=self._plans if loop.device == self.device else None,
         )
 
     def to_scipy(self) -> dict[str, sp.csr_array]:

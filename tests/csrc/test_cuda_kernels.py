@@ -187,11 +187,11 @@ PLANTED = {  # a file, what is right there and what is wrong instead, who sees i
     "one beyond global memory": (
         "gather_mix.h", "if (mine >= count ", "if (mine > count ", "address", "heap-buffer-overflow"),
     "mask with foreign lanes": (
-        "pass.h", "mask = size == 32 ? ~0u :", "mask = size >= 8 ? ~0u :", None, "collective"),
+        "pass.h", "return size == 32 ? ~0u :", "return size >= 8 ? ~0u :", None, "collective"),
     "mask without a lane": (
         "pass.h", "((1u << size) - 1)", "((1u << size) - 2)", None, "does not name its own lane"),
     "two writers of one sum": (
-        "gather_mix.h", "if (group.lane < P) add(group.lane, q", "add(group.lane % P, q",
+        "gather_mix.h", "if (group.lane() < P) add(group.lane(), q", "add(group.lane() % P, q",
         "thread", "data race"),
 }  # fmt: skip
 

@@ -87,7 +87,7 @@ library = torch.library.Library("tensus_tn", "DEF")
 library.define("propagate(Tensor h, Tensor w) -> Tensor[]")
 sys.modules["tensus_tn._C"] = types.SimpleNamespace(__file__="_C.abi3.so")
 try:
-    import tensus_tn
+    from tensus_tn import propagate
 except ImportError as error:
     print(error)
 """

@@ -347,4 +347,5 @@ def test_wrong_choices_are_named():
     ]
     for chosen, text in [([1, 0], "chosen must have 3 entries, got 2"), ([1, 0, 2], "0 or 1")]:
         with pytest.raises(RuntimeError, match=text):
-            op(*tree_detach(args)[:-1], chosen)
+            *others, _, needed = tree_detach(args)
+            op(*others, chosen, needed)
