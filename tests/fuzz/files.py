@@ -99,7 +99,11 @@ def use_graph(path: Path) -> None:
     want = torch.zeros_like(h[:, 0])
     for weight, matrix in zip(w.flatten(), matrices.values(), strict=True):
         want += weight * torch.from_numpy(matrix.astype(h[:, 0].numpy().dtype) @ h[:, 0].numpy())
-    torch.testing.assert_close(propagate(graph, h, w)[:, 0], want)
+    # A folded self-loop is taken out again where a pair has one of its own: errors are relative to it.
+    loop = 0.0 if graph.loop is None else float(graph.loop.abs().max())
+    torch.testing.assert_close(
+        propagate(graph, h, w)[:, 0], want, rtol=1e-4, atol=1e-4 * max(1.0, loop)
+    )
 
 
 def use_data(path: Path) -> None:

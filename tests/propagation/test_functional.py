@@ -346,6 +346,6 @@ def test_wrong_choices_are_named():
         "tensus_tn.propagate.default"
     ]
     for chosen, text in [([1, 0], "chosen must have 3 entries, got 2"), ([1, 0, 2], "0 or 1")]:
+        *others, _, needed = tree_detach(args)
         with pytest.raises(RuntimeError, match=text):
-            *others, _, needed = tree_detach(args)
             op(*others, chosen, needed)
