@@ -118,10 +118,10 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
   }
 
   __device__ __forceinline__ void segment(I s, I begin, int count, int p0) {
-    const int relation = pass.seg_rel[s];  // read now, so that it is there when the sum is
-    const A scale = pass.seg_val ? pass.seg_val[s] : A(1);
     A sum[P][V];
     gather(begin, count, p0, sum);
+    const int relation = pass.seg_rel[s];
+    const A scale = pass.seg_val ? pass.seg_val[s] : A(1);
 #pragma unroll
     for (int p = 0; p < P; ++p)
 #pragma unroll
@@ -172,13 +172,10 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 #pragma unroll 1
     for (int p0 = 0; p0 < pass.rank; p0 += P) {
       const I last = pass.row_ptr[row + 1];
-      I s = pass.row_ptr[row], from = pass.seg_ptr[s];
 #pragma unroll 1
-      for (; s < last; ++s) {
-        const I to = pass.seg_ptr[s + 1];
-        const I begin = larger(from, part.begin), end = smaller(to, part.end);
+      for (I s = pass.row_ptr[row]; s < last; ++s) {
+        const I begin = larger(pass.seg_ptr[s], part.begin), end = smaller(pass.seg_ptr[s + 1], part.end);
         if (begin < end) segment(s, begin, int(end - begin), p0);
-        from = to;
       }
       if (looped && part.first) self(p0);
     }
