@@ -194,7 +194,7 @@ def restore(
             chosen = [[MetaGraph.from_json(text) for text in several] for several in chosen]
         model = build_model(config, state["spec"], chosen)
         model.load_state_dict(state["best_state"])
-    except (KeyError, RuntimeError, TypeError, AttributeError) as error:
+    except (LookupError, RuntimeError, TypeError, AttributeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} is of a model that is not ours: {reason}") from error
     return config, model.to(config.device)
