@@ -27,6 +27,9 @@ template <class T, class I> class MixGatherPass {
   }
 
  private:
+  // The sums of row n of the pass: in a workspace of its rows, or in place, in a row of y.
+  A* sums_of(int64_t n, int64_t row) const { return sums_ + (kRounded ? n : row) * width_; }
+
   // The sums begin with the share of the self-loops, on top of y where that is to be kept.
   void mix_diagonal() const {
     share(job_.team, blocks(g_.nodes), [&](const auto& next) {
@@ -34,7 +37,7 @@ template <class T, class I> class MixGatherPass {
       each(next, g_.nodes, [&](int64_t n) {
         const int64_t row = row_of<I>(job_.row, n);
         if (row < 0) return;
-        A* sums = sums_ + row * width_;
+        A* const sums = sums_of(n, row);
         const T* y = (const T*)job_.y + row * width_;
         if (kRounded || !job_.accumulate)
           for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
@@ -59,7 +62,8 @@ template <class T, class I> class MixGatherPass {
       Scratch<A> segment(width_);
       each(next, count, [&](int64_t k) {
         gather_segment<0>(g_, job_.order[begin + k], (const A*)job_.mixed, width_, segment.get());
-        A* sums = sums_ + row_of<I>(job_.row, job_.order_row[begin + k]) * width_;
+        const int64_t n = job_.order_row[begin + k];
+        A* const sums = sums_of(n, row_of<I>(job_.row, n));
         for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
           store<L>(sums + t, load<L>(sums + t) + load<L>(segment.get() + t));
         });
@@ -73,7 +77,7 @@ template <class T, class I> class MixGatherPass {
         const int64_t row = row_of<I>(job_.row, n);
         if (row < 0) return;
         for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
-          store<L>((T*)job_.y + row * width_ + t, load<L>(sums_ + row * width_ + t));
+          store<L>((T*)job_.y + row * width_ + t, load<L>(sums_of(n, row) + t));
         });
       });
     });

@@ -119,9 +119,10 @@ def test_same_bits_whatever_the_shape(nodes, edges, ranks, features, kind, dag, 
 
 @native
 @pytest.mark.parametrize("ranks", [(1, 6), (6, 1)])
-def test_same_bits_where_states_are_mixed_first(ranks):
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_same_bits_where_states_are_mixed_first(ranks, dtype):
     graph, h, weights, variables = problem(
-        "as in DiffMG", DAGS["path"], torch.float32, ranks, edges=3000, learned=True
+        "as in DiffMG", DAGS["path"], dtype, ranks, edges=3000, learned=True
     )
     assert_same_bits(graph, DAGS["path"], h, weights, variables, torch.tensor([4, 9]))
 
