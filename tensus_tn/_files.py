@@ -112,6 +112,83 @@ def require_size(what: str, size: int, limit: int) -> None:
         )
 
 
+#: Arrays of `write_arrays` begin at multiples of this, so that a map of the file has them aligned.
+_ALIGNMENT = 64
+_PADDING = 0xD935  # the id of a field that Android's zipalign fills a header with
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write an uncompressed `.npz` file that numpy reads, and `map_arrays` maps.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "file.npz"
+        >>> write_arrays(path, {"a": np.arange(3), "b": np.ones(2)})
+        >>> map_arrays(path, "two arrays")["a"].tolist()
+        [0, 1, 2]
+    """
+
+    def write(file: BinaryIO) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, array in arrays.items():
+                info = zipfile.ZipInfo(f"{name}.npy")
+                large = array.nbytes >= 1 << 30  # then zipfile adds a field of 20 bytes
+                begin = file.tell() + 30 + len(info.filename) + 4 + 20 * large
+                info.extra = struct.pack("<HH", _PADDING, -begin % _ALIGNMENT).ljust(
+                    4 + -begin % _ALIGNMENT, b"\0"
+                )
+                with archive.open(info, "w", force_zip64=large) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    write_atomically(path, write)
+
+
+def map_arrays(
+    path: str | os.PathLike[str], what: str, *, verify: bool = False
+) -> dict[str, NDArray[Any]]:
+    """The arrays of a file that `write_arrays` wrote, mapped: read when they are used, and shared.
+
+    Whatever is wrong with its headers and sizes is a ValueError that says so. A change of an array
+    stays in this process.
+
+    Args:
+        path: The file.
+        what: What it should be, for messages: it "is not" that.
+        verify: Whether to read everything and compare its checksums.
+    """
+    name = os.fspath(path)
+    try:
+        with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+            whole: NDArray[Any] = np.memmap(path, np.uint8, "c")
+            if verify and (bad := archive.testzip()):
+                raise zipfile.BadZipFile(f"{bad} is damaged")
+            return {
+                info.filename.removesuffix(".npy"): _mapped(whole, file, info)
+                for info in archive.infolist()
+            }
+    except (*_DAMAGED, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is not {what}: {error}") from error
+
+
+def _mapped(whole: NDArray[Any], file: BinaryIO, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """The part of a mapped archive that is an array, aligned."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise zipfile.BadZipFile(f"{info.filename} is compressed, so it can't be mapped")
+    file.seek(info.header_offset + 26)
+    name_size, extra_size = struct.unpack("<HH", file.read(4))
+    start = info.header_offset + 30 + name_size + extra_size
+    file.seek(start)
+    shape, dtype = _read_header(file, info.filename)
+    begin = file.tell()
+    end = begin + math.prod(shape) * dtype.itemsize
+    if end > min(start + info.file_size, len(whole)):
+        raise zipfile.BadZipFile(f"{info.filename} is shorter than its shape {shape}")
+    if begin % _ALIGNMENT or dtype.hasobject:
+        raise zipfile.BadZipFile(f"{info.filename} is not laid out to be mapped")
+    array: NDArray[Any] = np.ndarray(shape, dtype, whole, begin)
+    return array
+
+
 @contextmanager
 def open_arrays(
     path: str | os.PathLike[str], what: str, max_bytes: int | None = None
@@ -152,13 +229,18 @@ _DAMAGED = (
 
 def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
     """Refuse an array that is larger by its own words than in the archive: numpy would believe it."""
-    header = {(1, 0): np.lib.format.read_array_header_1_0}
     with archive.open(info) as member:
-        try:
-            version = np.lib.format.read_magic(member)
-            read = header.get(version, np.lib.format.read_array_header_2_0)
-            shape, _, dtype = read(member)
-        except ValueError as error:
-            raise zipfile.BadZipFile(f"{info.filename} is no array: {error}") from error
+        shape, dtype = _read_header(member, info.filename)
     if math.prod(shape) * dtype.itemsize > info.file_size:
         raise zipfile.BadZipFile(f"{info.filename} is shorter than its shape {shape}")
+
+
+def _read_header(file: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the type of an array, by its own words."""
+    header = {(1, 0): np.lib.format.read_array_header_1_0}
+    try:
+        version = np.lib.format.read_magic(file)
+        shape, _, dtype = header.get(version, np.lib.format.read_array_header_2_0)(file)
+    except ValueError as error:
+        raise zipfile.BadZipFile(f"{name} is no array: {error}") from error
+    return shape, dtype

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensus_tn._files import open_arrays, write_atomically
+from tensus_tn._files import map_arrays, open_arrays, write_arrays, write_atomically
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -54,3 +54,48 @@ def patched(content, bytes_at):
     for place, value in bytes_at.items():
         content[place] = value
     return bytes(content)
+
+
+ARRAYS = {
+    "a": np.arange(1000),
+    "b": np.ones((2, 3), "<f4"),
+    "c": np.array(["x", "yz"]),
+    "d": np.array(5),
+}
+
+
+def test_arrays_are_mapped_as_they_were_written(tmp_path):
+    path = tmp_path / "file.npz"
+    write_arrays(path, ARRAYS)
+    with np.load(path) as read:
+        assert list(read) == list(ARRAYS)
+        mapped = map_arrays(path, "what it should be", verify=True)
+        for name, array in ARRAYS.items():
+            for found in (read[name], mapped[name]):
+                assert found.dtype == array.dtype
+                np.testing.assert_array_equal(found, array)
+            assert mapped[name].ctypes.data % 64 == 0
+
+
+def test_damaged_files_are_not_mapped(tmp_path):
+    path = tmp_path / "file.npz"
+    write_arrays(path, ARRAYS)
+    whole = path.read_bytes()
+    header = whole.index(b"(1000,)")
+    central = whole.index(b"PK\x01\x02")
+    for damaged in (
+        b"",
+        whole[:500],
+        whole[:header] + b"(9000,)" + whole[header + 7 :],  # more than there is
+        whole[:header] + b"(-100,)" + whole[header + 7 :],
+        patched(whole, {central + 10: 8}),  # compressed, it says
+        patched(whole, {central + 44: 255}),  # elsewhere, it says
+        whole[:7000] + whole[7001:],  # moved by one
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"file\.npz is not what it should be: "):
+            map_arrays(path, "what it should be")
+    path.write_bytes(patched(whole, {header + 200: 7}))  # another checksum
+    assert map_arrays(path, "what it should be")["a"].sum() != 499500
+    with pytest.raises(ValueError, match=r"is not what it should be: .*damaged"):
+        map_arrays(path, "what it should be", verify=True)

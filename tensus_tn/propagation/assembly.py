@@ -54,7 +54,7 @@ def assemble(
     dtype = checked_dtype(_dtype_of_values(relations) if dtype is None else dtype)
     num_nodes = sum(counts.values())
     names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
-    _require_unique(names)
+    check_names(names)
     modes = _modes(normalize, relations)
     folded = [False] * len(relations)
     if self_loops:
@@ -122,7 +122,7 @@ def fill_segments(
     dtype: torch.dtype,
 ) -> Parts:
     """As `fill`, for lists of edges without values: then one of a segment is enough, (S,)."""
-    _require_unique(names)
+    check_names(names)
     seg_val, seg_loop, loop = seg_val.to(dtype), seg_loop.to(dtype), loop.to(dtype)
     if not bool((seg_val == 1).all()):
         spread = torch.repeat_interleave(
@@ -150,18 +150,14 @@ def fill(
 
     Whatever makes a graph ends here, so that all graphs pass the same checks.
     """
-    _require_unique(names)
+    check_names(names)
     value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
     if torch.compiler.is_compiling():  # nothing may depend on values
         assert backward.edge_perm is not None
         forward = replace(forward, edge_val=value, seg_loop=seg_loop)
         backward = replace(backward, edge_val=value.detach().index_select(0, backward.edge_perm))
         return Parts(forward, backward, loop, tuple(names), tuple(counts.items()))
-    for what, numbers in (("edge values", value), ("self-loops", seg_loop), ("self-loops", loop)):
-        if not bool(numbers.isfinite().all()):
-            raise ValueError(f"some {what} are not finite in {dtype}")
-    _check_loops(forward, seg_loop, loop, names)
-    _check_special(forward, value, loop, names)
+    check_values(forward, value, seg_loop, loop, names)
     assert backward.edge_perm is not None
     corrected = not torch.equal(seg_loop, loop[forward.seg_rel])
     transposed = value.detach()[backward.edge_perm]
@@ -174,6 +170,17 @@ def fill(
         tuple(names),
         tuple(counts.items()),
     )
+
+
+def check_values(
+    forward: Segments, value: Tensor, seg_loop: Tensor, loop: Tensor, names: Sequence[str]
+) -> None:
+    """Check what a graph may hold: values (E,), self-loops of segments (S,) and of relations (C,)."""
+    for what, numbers in (("edge values", value), ("self-loops", seg_loop), ("self-loops", loop)):
+        if not bool(numbers.isfinite().all()):
+            raise ValueError(f"some {what} are not finite in {loop.dtype}")
+    _check_loops(forward, seg_loop, loop, names)
+    _check_special(forward, value, loop, names)
 
 
 def checked_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -191,7 +198,8 @@ def _dtype_of_values(relations: Sequence[Edges]) -> torch.dtype:
     return torch.float64 if torch.float64 in given else torch.float32
 
 
-def _require_unique(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
+    """Check that relations have names of their own."""
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"two relations are named {name!r}")

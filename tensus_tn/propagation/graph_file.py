@@ -1,87 +1,135 @@
-"""The file format of a RelationGraph: an `.npz` of plain arrays, edges in the forward order."""
+"""The file format of a RelationGraph: an `.npz` of its arrays as they lie in memory."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensus_tn._files import open_arrays, require_size, size_limit, write_atomically
+from tensus_tn._files import map_arrays, open_arrays, write_arrays
 from tensus_tn.propagation import segments
-from tensus_tn.propagation.assembly import Parts, checked_dtype, fill
-from tensus_tn.propagation.node_ids import node_counts, require_ids
+from tensus_tn.propagation.assembly import Parts, check_names, check_values, checked_dtype
+from tensus_tn.propagation.node_ids import node_counts
+from tensus_tn.propagation.segments import Segments
 
-_FORMAT = "tensus_tn.RelationGraph/1"
+_FORMAT = "tensus_tn.RelationGraph/2"
+_WHAT = "a graph that RelationGraph.save wrote"
+_ARRAYS = [field.name for field in fields(Segments)]
+_VALUES = ("seg_val", "edge_val", "seg_loop")
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
 def write(path: str | os.PathLike[str], parts: Parts) -> None:
     """Write a graph to a file, whole or not at all."""
-    forward = parts.forward.apply(lambda t: t.detach().cpu())
-    seg, loop = forward.edge_seg(), parts.loop.cpu()
-    arrays: dict[str, Any] = {
+    arrays: dict[str, NDArray[Any]] = {
         "format": np.array(_FORMAT),
-        "row": forward.seg_row()[seg].to(forward.col.dtype).numpy(),
-        "rel": forward.seg_rel[seg].numpy(),
-        "col": forward.col.numpy(),
-        "value": forward.values(loop.dtype).numpy(),
-        "seg_loop": forward.loops(loop).numpy(),
-        "loop": loop.numpy(),
         "relation_names": np.array(parts.relation_names, dtype=np.str_),
-        **({} if forward.edge_added is None else {"added": forward.edge_added.numpy()}),
         "type_names": np.array([name for name, _ in parts.node_counts], dtype=np.str_),
         "type_counts": np.array([count for _, count in parts.node_counts], dtype=np.int64),
+        "loop": parts.loop.cpu().numpy(),
     }
-    write_atomically(path, lambda file: np.savez(file, **arrays))
+    for way, structure in (("forward", parts.forward), ("backward", parts.backward)):
+        structure = structure.apply(lambda t: t.detach().cpu())
+        for name in _ARRAYS:
+            if (array := getattr(structure, name)) is not None:
+                arrays[f"{way}.{name}"] = array.numpy()
+    write_arrays(path, arrays)
 
 
 @torch.inference_mode(False)  # as in `assemble`
-def read(path: str | os.PathLike[str], max_bytes: int | None = None) -> Parts:
-    """Read, check and sort; the structure is built anew, so a bad file can't give a bad one."""
+def read(
+    path: str | os.PathLike[str],
+    max_bytes: int | None = None,
+    *,
+    mmap: bool = False,
+    verify: bool = False,
+) -> Parts:
+    """Read, or map, and check: lengths and types always, every entry where asked for or read."""
     name = os.fspath(path)
-    with open_arrays(path, "a graph that RelationGraph.save wrote", max_bytes) as file:
-        if str(file["format"]) != _FORMAT:
-            raise ValueError(f"{name} is of format {file['format']}, expected {_FORMAT}")
-        names = _names(name, file["relation_names"])
-        types, sizes = _names(name, file["type_names"]), file["type_counts"]
-        if sizes.shape != (len(types),) or len(set(types)) < len(types):
-            raise ValueError(f"{name}: expected a count for each of {types}, got {sizes}")
-        counts = node_counts(dict(zip(types, sizes.tolist(), strict=True)))
-        row, rel, col = (torch.from_numpy(file[key]).long() for key in ("row", "rel", "col"))
-        value, seg_loop, loop = (
-            torch.from_numpy(file[key]) for key in ("value", "seg_loop", "loop")
-        )
-        added = torch.from_numpy(file["added"]).bool() if "added" in file else None
-
-    num_nodes = sum(counts.values())
-    # Pointers to the segments of all nodes, both ways, are not in the file.
-    require_size(f"{name}: {num_nodes} nodes", 16 * num_nodes, size_limit(path, max_bytes))
-    if row.ndim != 1 or any(
-        t.shape != row.shape for t in (rel, col, value, added) if t is not None
-    ):
-        raise ValueError(f"{name}: the lengths of its arrays disagree")
-    require_ids(f"{name}: receiving node", row, num_nodes)
-    require_ids(f"{name}: relation", rel, len(names))
-    require_ids(f"{name}: sending node", col, num_nodes)
-    forward, order, start = segments.sort_into_segments(row, rel, col, num_nodes, len(names))
-    expected = (start.shape, (forward.num_segments,), (len(names),))
-    if (order.shape, seg_loop.shape, loop.shape) != expected:
-        raise ValueError(f"{name}: the lengths of its arrays disagree")
-    value = value[order]
-    if added is not None:
-        forward = replace(forward, edge_added=added[order])
-    backward = segments.transpose(forward, len(names))
-    dtype = checked_dtype(value.dtype)
     try:
-        return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)
-    except ValueError as error:
+        if mmap:
+            parts = _parts(map_arrays(path, _WHAT, verify=verify))
+        else:
+            with open_arrays(path, _WHAT, max_bytes) as file:
+                parts = _parts(file)
+        if verify or not mmap:
+            _verify(parts)
+    except (KeyError, TypeError, ValueError) as error:
+        if str(error).startswith(name):
+            raise
         raise ValueError(f"{name}: {error}") from error
+    return parts
 
 
-def _names(file: str, names: NDArray[Any]) -> list[str]:
+def _parts(file: Arrays) -> Parts:
+    """The fields of a graph, whose lengths and types agree."""
+    if str(file["format"]) != _FORMAT:
+        raise ValueError(f"it is of format {file['format']}, expected {_FORMAT}: save it again")
+    names, types, sizes = (
+        _names(file["relation_names"]),
+        _names(file["type_names"]),
+        file["type_counts"],
+    )
+    if sizes.shape != (len(types),) or len(set(types)) < len(types):
+        raise ValueError(f"expected a count for each of {types}, got {sizes}")
+    counts = node_counts(dict(zip(types, sizes.tolist(), strict=True)))
+    loop = torch.from_numpy(file["loop"])
+    checked_dtype(loop.dtype)
+    forward, backward = (_segments(file, way, loop.dtype) for way in ("forward", "backward"))
+    num_nodes = sum(counts.values())
+    if loop.shape != (len(names),) or (forward.num_rows, backward.num_rows) != (num_nodes,) * 2:
+        raise ValueError("the lengths of its arrays disagree")
+    if (
+        backward.edge_perm is None
+        or backward.num_edges != forward.num_edges
+        or backward.seg_loop is not None
+    ):
+        raise ValueError("its transpose lacks edge_perm or edges, or has self-loops of its own")
+    check_names(names)
+    return Parts(forward, backward, loop, tuple(names), tuple(counts.items()))
+
+
+def _segments(file: Arrays, way: str, dtype: torch.dtype) -> Segments:
+    """One direction: arrays of the right types, with lengths that agree."""
+    found = {
+        name: torch.from_numpy(file[f"{way}.{name}"]) for name in _ARRAYS if f"{way}.{name}" in file
+    }
+    structure = Segments(**found)
+    index = structure.col.dtype
+    expected = {"seg_rel": torch.int32, "edge_added": torch.bool, **dict.fromkeys(_VALUES, dtype)}
+    sizes = {"row_ptr": structure.row_ptr.numel(), "seg_ptr": structure.num_segments + 1}
+    for name, array in found.items():
+        every = structure.num_segments if name.startswith("seg") else structure.num_edges
+        if array.shape != (sizes.get(name, every),) or not len(structure.row_ptr):
+            raise ValueError("the lengths of its arrays disagree")
+        if array.dtype != expected.get(name, index) or index not in (torch.int32, torch.int64):
+            raise ValueError(
+                f"{way}.{name} is {array.dtype}, expected {expected.get(name, 'int32')}"
+            )
+    if structure.seg_val is not None and structure.edge_val is not None:
+        raise ValueError(f"its {way} edges have two values each")
+    return structure
+
+
+def _verify(parts: Parts) -> None:
+    """Check every entry: what passes could have been built."""
+    forward, backward, loop, names, _ = parts
+    for structure in (forward, backward):
+        segments.check_order(structure, len(names))
+    segments.check_transpose(forward, backward)
+    values = forward.values(loop.dtype)
+    check_values(forward, values, forward.loops(loop), loop, names)
+    if not torch.equal(backward.values(loop.dtype), values[backward.edge_perm]):
+        raise ValueError("its transpose has other values")
+
+
+def _names(names: NDArray[Any]) -> list[str]:
     if names.ndim != 1 or (names.dtype.kind != "U" and len(names)):
-        raise ValueError(f"{file}: expected a list of names, got {names.dtype} {names.shape}")
+        raise ValueError(f"expected a list of names, got {names.dtype} {names.shape}")
     return [str(name) for name in names]

@@ -358,27 +358,38 @@ class RelationGraph:
         return matrices
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to an `.npz` file, whole or not at all; `load` reads it back."""
+        """Write the graph to an `.npz` file, whole or not at all; `load` reads or maps it."""
         fields = (self.forward, self.backward, self.loop, self.relation_names, self.node_counts)
         graph_file.write(path, Parts(*fields))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, max_bytes: int | None = None) -> RelationGraph:
-        """Read a graph that `save` wrote, with all checks of a new graph; nothing is executed.
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        mmap: bool = False,
+        verify: bool = False,
+        max_bytes: int | None = None,
+    ) -> RelationGraph:
+        """A graph that `save` wrote, with all checks of a new graph; nothing is executed.
 
         Args:
             path: The file.
+            mmap: Map the arrays rather than read them: that takes milliseconds, memory is used for
+                what is touched, and processes share it. Only headers, lengths and types are
+                checked; indices are, whenever the graph is propagated over.
+            verify: With `mmap`, check everything: checksums, order, transpose and values.
             max_bytes: The most memory that its arrays may take, checked before they are read; 16
-                times the size of the file, but at least 256 MiB, if None.
+                times the size of the file, but at least 256 MiB, if None. A map takes none.
 
         Example:
             >>> import os, tempfile
             >>> path = os.path.join(tempfile.mkdtemp(), "graph.npz")
             >>> RelationGraph.from_edge_index({}, 3, identity=True).save(path)
-            >>> RelationGraph.load(path)
+            >>> RelationGraph.load(path, mmap=True)
             RelationGraph(3 nodes, 0 edges, 1 relation: identity)
         """
-        return cls(*graph_file.read(path, max_bytes))
+        return cls(*graph_file.read(path, max_bytes, mmap=mmap, verify=verify))
 
     def __repr__(self) -> str:
         forward, loops = self.forward.apply(Tensor.cpu), self.loop.cpu().clone()

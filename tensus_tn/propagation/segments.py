@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from tensus_tn.propagation.node_ids import require_ids
+
 #: Sizes from here on need 64-bit indices (a module constant, so that tests can lower it).
 INT32_LIMIT = 2**31
 
@@ -123,7 +125,7 @@ def sort_into_segments(
     """Sort edges into segments and merge duplicates.
 
     Returns the structure, the sorting permutation, and where each run of equal edges starts
-    in the sorted order, so that values follow with `merge_values`.
+    in the sorted order.
     """
     node_bits = max(num_nodes - 1, 0).bit_length()
     rel_bits = max(num_relations - 1, 0).bit_length()
@@ -187,16 +189,38 @@ def assemble(
     return forward, replace(backward, edge_perm=parts[8]), parts[9]
 
 
-def merge_values(value: Tensor | None, order: Tensor, start: Tensor) -> Tensor:
-    """The values (float64) of sorted edges, those of duplicates summed; None stands for ones."""
-    if start.numel() == order.numel():
-        return torch.ones(order.numel(), dtype=torch.float64) if value is None else value[order]
-    run = torch.zeros_like(order)
-    run[start[1:]] = 1
-    run = run.cumsum(0)
-    if value is None:
-        return torch.bincount(run).double()
-    return value.new_zeros(start.numel()).index_add(0, run, value[order])
+def check_order(s: Segments, num_relations: int) -> None:
+    """Check that indices are in range, and edges sorted by (row, relation, column), each once."""
+    for name, ptr, least, total in (
+        ("row_ptr", s.row_ptr, 0, s.num_segments),
+        ("seg_ptr", s.seg_ptr, 1, s.num_edges),
+    ):
+        if ptr[0] != 0 or ptr[-1] != total or bool((ptr.diff() < least).any()):
+            raise ValueError(f"{name} does not rise from 0 to {total}")
+    for what, ids, ptr, count in (
+        ("relation", s.seg_rel, s.row_ptr, num_relations),
+        ("node", s.col, s.seg_ptr, s.num_rows),
+    ):
+        require_ids(what, ids, count)
+        rises = ids.diff() > 0
+        first = ptr[(ptr > 0) & (ptr < ids.numel())].long()  # of the next row, or segment
+        rises[first - 1] = True
+        if not bool(rises.all()):
+            raise ValueError(f"some {what}s are not in order, or there twice")
+
+
+def check_transpose(forward: Segments, backward: Segments) -> None:
+    """Check that `edge_perm` leads from the edges of the transpose to the same ones, both sorted."""
+    assert backward.edge_perm is not None
+    perm = require_ids("edge_perm", backward.edge_perm, forward.num_edges)
+    seg, back_seg = forward.edge_seg()[perm], backward.edge_seg()
+    same = (
+        torch.equal(forward.seg_row()[seg], backward.col.long())
+        and torch.equal(forward.col[perm].long(), backward.seg_row()[back_seg])
+        and torch.equal(forward.seg_rel[seg], backward.seg_rel[back_seg])
+    )
+    if not same:
+        raise ValueError("the transpose has other edges")
 
 
 def transpose(forward: Segments, num_relations: int) -> Segments:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 
 from tensus_tn import RelationGraph, propagate
+from tensus_tn._files import write_arrays
 from tensus_tn.data import load
 from tensus_tn.tasks import Config, make_task, restore, run
 from tests.fuzz.damage import damaged_bytes, damaged_mapping
@@ -29,9 +30,10 @@ def samples() -> dict[str, bytes]:
         RelationGraph.from_scipy(
             {"A": matrix, "B": matrix.T}, normalize="row", self_loops=True, identity=True, zero=True
         ).save(path)
+        graph = path.read_bytes()
         run(Config(topology="path", steps=2, hidden=4, epochs=1, progress=False, out=folder))
         checkpoint = (Path(folder) / "checkpoint.pt").read_bytes()
-        return {"graph": path.read_bytes(), "data": data_set(), "checkpoint": checkpoint}
+        return {"graph": graph, "map": graph, "data": data_set(), "checkpoint": checkpoint}
 
 
 def data_set() -> bytes:
@@ -77,18 +79,37 @@ def repacked(rng: random.Random, kind: str, content: bytes) -> bytes:
         torch.save(damaged_mapping(rng, state), file)
         return file.getvalue()
     with np.load(io.BytesIO(content)) as arrays:
-        return npz_bytes(damaged_mapping(rng, dict(arrays)))
+        return npz_bytes(damaged_mapping(rng, dict(arrays)), mapped=kind == "map")
 
 
-def npz_bytes(arrays: dict[str, Any]) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return file.getvalue()
+def npz_bytes(arrays: dict[str, Any], mapped: bool = False) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file.npz"
+        as_arrays = {name: np.asarray(value) for name, value in arrays.items()}
+        if mapped and not any(array.dtype.hasobject for array in as_arrays.values()):
+            write_arrays(path, as_arrays)
+        else:
+            np.savez(path, **arrays)
+        return path.read_bytes()
 
 
-def use_graph(path: Path) -> None:
+def use_map(path: Path) -> None:
+    """What is mapped unseen may hold anything, but only an error comes of it."""
+    graph = RelationGraph.load(path, mmap=True)
+    try:
+        propagate(
+            graph,
+            torch.ones(graph.num_nodes, 1, 3, dtype=graph.dtype),
+            torch.ones(graph.num_relations, 1, 1, dtype=graph.dtype),
+        )
+    except (RuntimeError, IndexError) as error:
+        assert str(error)
+    use_graph(path, mmap=True, verify=True)
+
+
+def use_graph(path: Path, **way: bool) -> None:
     """What loads also propagates, as its matrices say, and could have been built."""
-    graph = RelationGraph.load(path)
+    graph = RelationGraph.load(path, **way)
     assert len(set(graph.relation_names)) == graph.num_relations
     matrices = graph.to_scipy()
     assert all(np.isfinite(matrix.data).all() for matrix in matrices.values())
@@ -116,4 +137,4 @@ def use_checkpoint(path: Path) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
 
 
-USES = {"graph": use_graph, "data": use_data, "checkpoint": use_checkpoint}
+USES = {"graph": use_graph, "map": use_map, "data": use_data, "checkpoint": use_checkpoint}
