@@ -42,7 +42,13 @@ STRICT = os.environ.get("TENSUS_WERROR", "") == "1"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi", *(["-Werror"] if STRICT else [])]
 
 LIBRARY, OPS_CUDA = "csrc/library.cpp", "csrc/ops_cuda.cpp"
-WITH_TORCH = ["csrc/ops_assemble.cpp", "csrc/ops_cpu.cpp", "csrc/ops_rules.cpp", "csrc/team.cpp"]
+WITH_TORCH = [
+    "csrc/ops_assemble.cpp",
+    "csrc/ops_cpu.cpp",
+    "csrc/ops_rules.cpp",
+    "csrc/selection_cache.cpp",
+    "csrc/team.cpp",
+]
 WITHOUT_TORCH = [
     "csrc/passes.cpp",
     "csrc/cpu/arena.cpp",

@@ -53,6 +53,7 @@ struct Link {
   const void* other;        // (N, rank, F): what `dw` is taken against (gather_mix), or the source (the other two)
   void* dw;                 // overwritten, laid out as w; or null
   RowMap row = nullptr;     // the row of the far state
+  char* written = nullptr;  // (rows of `out`), not null: overwrite rows where it is 0, and set it to 1 (gather_mix)
 };
 
 }  // namespace tensus

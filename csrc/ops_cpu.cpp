@@ -15,6 +15,7 @@
 #include "cpu/needed.h"
 #include "cpu/select.h"
 #include "passes.h"
+#include "selection_cache.h"
 #include "team.h"
 
 namespace {
@@ -79,9 +80,12 @@ class CpuProblem : public Problem {
     check_indices(transposed, "backward");
   }
 
-  void set_needed(const Tensors& rows) {
+  void set_needed(const Tensors& rows, const Tensors& forward, const Tensors& backward) {
+    if (rows.empty()) return;
     Problem::set_needed(rows);
     for (const Tensor& r : rows) graph.wide ? check_ascending<int64_t>(r) : check_ascending<int32_t>(r);
+    cache = find_cache(rows[0]);
+    if (cache && !cache->serves(rows, forward, backward)) cache = nullptr;
   }
 
   // Which rows of state k there are.
@@ -91,13 +95,6 @@ class CpuProblem : public Problem {
   }
 
   Tensor new_state(int64_t k) const { return ::new_state(h, rows(k), dag.ranks[k], features); }
-
-  // Room for the gradient of state k: zero in rows of h that are not needed.
-  Tensor new_gradient(int64_t k) const {
-    Tensor grad = new_state(k);
-    if (k == 0 && !state_rows(0).all) graph.wide ? clear_others<int64_t>(grad) : clear_others<int32_t>(grad);
-    return grad;
-  }
 
   // Edge e in a pass, seen from its tail or from its head.
   Link& serve(int64_t e, bool from_tail, Pass& pass) const {
@@ -114,6 +111,7 @@ class CpuProblem : public Problem {
   }
 
   const Real real;
+  std::shared_ptr<SelectionCache> cache;  // of the needed rows, if they have one
 
  private:
   template <class I> void check_ascending(const Tensor& rows) const {
@@ -123,17 +121,38 @@ class CpuProblem : public Problem {
     STD_TORCH_CHECK(in_range && std::adjacent_find(row, row + count, std::greater_equal<I>()) == row + count,
                     "needed must hold ascending rows in [0, ", nodes, ")");
   }
+};
 
-  template <class I> void clear_others(Tensor& grad) const {
-    const I* const row = needed[0].const_data_ptr<I>();
-    const int64_t count = needed[0].numel(), bytes = dag.ranks[0] * features * int64_t(grad.element_size());
-    char* const memory = static_cast<char*>(grad.mutable_data_ptr());
-    for (int64_t r = 0, begin = 0; r <= count; ++r) {
-      const int64_t end = r < count ? row[r] : nodes;
-      std::memset(memory + begin * bytes, 0, size_t((end - begin) * bytes));
-      begin = end + 1;
-    }
+// Which rows of a state are written, where not all rows are needed: the first pass that leads to a row overwrites it.
+class Written {
+ public:
+  explicit Written(const CpuProblem& problem) : problem_(problem), rows_(problem.dag.ranks.size()) {}
+
+  // State k, which is new, is to be finished.
+  void expect(int64_t k) {
+    if (!problem_.needed.empty()) rows_[k].resize(problem_.rows(k));
   }
+
+  // `link` writes to state k.
+  void mark(Link& link, int64_t k) {
+    expect(k);
+    if (!rows_[k].empty()) link.written = rows_[k].data();
+  }
+
+  // Sets to zero the rows of state k that no pass has led to; false where these are not known.
+  bool finish(const Tensor& state, int64_t k) {
+    const int64_t bytes = problem_.dag.ranks[k] * problem_.features * int64_t(state.element_size());
+    char* const memory = static_cast<char*>(state.mutable_data_ptr());
+    const Flags marks = std::move(rows_[k]);
+    for (size_t n = 0; n < marks.size(); ++n)
+      if (!marks[n]) std::memset(memory + int64_t(n) * bytes, 0, size_t(bytes));
+    rows_[k].clear();
+    return !marks.empty();
+  }
+
+ private:
+  const CpuProblem& problem_;
+  std::vector<Flags> rows_;  // of every state that some pass leads to, until it is finished
 };
 
 // The segments of each relation, for mix_gather; sorted at the first use.
@@ -184,7 +203,7 @@ class Structure {
  public:
   // With `keep_edges`, edge_gradient can be called.
   Structure(const CpuProblem& problem, const Segments& whole, bool keep_edges = false)
-      : problem_(problem), whole_(whole), keep_edges_(keep_edges) {}
+      : problem_(problem), whole_(whole), keep_edges_(keep_edges || whole.edge_val) {}
 
   // The passes at state k, which is x or y.
   void gather_mix(const Tensor& x, int64_t k, Pass pass) {
@@ -207,7 +226,8 @@ class Structure {
     kernels().edge_gradient(problem_.real,
                             {on->graph, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features, pass.links.data(),
                              int64_t(pass.links.size()), sums.mutable_data_ptr(), !on->selection, torch_team});
-    if (on->selection) on->selection->add_back(sums.const_data_ptr(), grad.mutable_data_ptr());
+    if (on->selection)
+      on->selection->add_edges(sums.const_data_ptr(), grad.mutable_data_ptr(), grad.element_size(), torch_team);
   }
 
   std::vector<bool> mixed_first(bool backward) {
@@ -223,45 +243,58 @@ class Structure {
  private:
   struct Part {
     Part(const CpuProblem& problem, const Segments& whole) : graph(whole), by_relation(problem, graph) {}
-    Part(const CpuProblem& problem, const Segments& whole, const Flags& used, const Meeting& states, bool keep_edges)
-        : selection(std::in_place, whole, used, states, problem.w.element_size(), keep_edges, torch_team),
-          graph(selection->graph()), by_relation(problem, graph) {}
+    Part(const CpuProblem& problem, const Segments& whole, std::shared_ptr<const Selection> some)
+        : selection(std::move(some)), graph(selection->graph()), by_relation(problem, graph) {
+      graph.whole = &whole;
+      const size_t bytes = problem.w.element_size();
+      if (whole.seg_val) {
+        seg_val = torch::stable::new_empty(problem.w, {graph.segments});
+        selection->copy_segments(whole.seg_val, seg_val->mutable_data_ptr(), bytes, torch_team);
+        graph.seg_val = seg_val->const_data_ptr();
+      }
+      if (whole.edge_val) {
+        edge_val = torch::stable::new_empty(problem.w, {graph.edges});
+        selection->copy_edges(whole.edge_val, edge_val->mutable_data_ptr(), bytes, torch_team);
+        graph.edge_val = edge_val->const_data_ptr();
+      }
+    }
     Part(const Part&) = delete;  // its parts point to each other
 
     RowMap near_row() const { return selection ? selection->near_row() : nullptr; }
 
-    std::optional<Selection> selection;
-    const Segments graph;
+    std::shared_ptr<const Selection> selection;
+    Segments graph;
+    MaybeTensor seg_val, edge_val;
     ByRelation by_relation;
-  };
-
-  // What decides on a copy: relations and, where these have not all rows, the states.
-  struct Key {
-    Flags used;
-    Ints states;
-    bool mixed_first;
-
-    auto operator<=>(const Key&) const = default;
   };
 
   // Where a pass works, once its links know their rows; null where it has nothing to do.
   Part* part(int64_t k, Pass& pass, bool mixed_first) {
     if (pass.links.empty()) return nullptr;
-    Meeting states{problem_.state_rows(k), {}, mixed_first};
+    const bool loops = problem_.loops.loop;
+    Meeting states{problem_.state_rows(k), {}, mixed_first, loops};
     bool all_rows = states.near.all;
     for (const int64_t far : pass.far) {
       states.far.push_back(problem_.state_rows(far));
       all_rows &= states.far.back().all;
     }
     if (all_rows && kLeast * (whole_.edges - edges(pass.used)) <= whole_.edges)
-      return &parts_.try_emplace(Key{}, problem_, whole_).first->second;
-    Key key{pass.used, {}, false};
+      return &parts_.try_emplace({}, problem_, whole_).first->second;
+    SelectionKey key{&whole_ == &problem_.transposed, pass.used, {}, false, loops, keep_edges_, bool(whole_.seg_val)};
     if (!all_rows) {
       key.states = pass.far;
       key.states.push_back(k);
       key.mixed_first = mixed_first;
     }
-    Part& part = parts_.try_emplace(key, problem_, whole_, pass.used, states, keep_edges_).first->second;
+    auto found = parts_.find(key);
+    if (found == parts_.end()) {
+      const auto select = [&] {
+        return std::make_shared<const Selection>(whole_, pass.used, states, keep_edges_, torch_team);
+      };
+      const bool keep = problem_.cache && !all_rows;
+      found = parts_.try_emplace(key, problem_, whole_, keep ? problem_.cache->fetch(key, select) : select()).first;
+    }
+    Part& part = found->second;
     for (size_t l = 0; !all_rows && l < pass.links.size(); ++l) pass.links[l].row = part.selection->far_row(l);
     return part.graph.nodes ? &part : nullptr;
   }
@@ -284,7 +317,7 @@ class Structure {
   const Segments& whole_;
   const bool keep_edges_;
   Ints counts_;  // the edges of each relation, once they are asked for
-  std::map<Key, Part> parts_;
+  std::map<SelectionKey, Part> parts_;
 };
 
 // ---------------------------------------------------------------------------------------------- forward
@@ -292,18 +325,19 @@ class Structure {
 // The states 1 .. K. Node by node: what is mixed first at a node completes its state, which is then passed on.
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
-                  const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
-                  const MaybeInts& chosen, const Tensors& needed) {
+                  const Tensors& forward, const Tensors& backward, const Ints& ranks, const Ints& tails,
+                  const Ints& heads, const MaybeInts& chosen, const Tensors& needed) {
   CpuProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
-  if (!needed.empty()) problem.set_needed(needed);
+  problem.set_needed(needed, forward, backward);
   Structure graph(problem, problem.graph);
   const std::vector<bool> mix_first = graph.mixed_first(false);
 
   Tensors states{problem.h};
   for (int64_t k = 1; k <= dag.last(); ++k) states.push_back(problem.new_state(k));
   std::vector<bool> written(states.size());
+  Written rows(problem);
 
   for (int64_t k = 0; k <= dag.last(); ++k) {
     Pass in, out;
@@ -317,8 +351,10 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
         link.out = states[dag.heads[e]].mutable_data_ptr();
         link.accumulate = written[dag.heads[e]];
         written[dag.heads[e]] = true;
+        rows.mark(link, dag.heads[e]);
       }
     }
+    rows.finish(states[k], k);
     graph.mix_gather(states[k], k, written[k], in);
     graph.gather_mix(states[k], k, out);
   }
@@ -339,13 +375,16 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
   CpuProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
-  if (!needed.empty()) problem.set_needed(needed);
+  problem.set_needed(needed, forward, backward);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
   Structure graph(problem, problem.graph, need_values), transposed(problem, problem.transposed);
   const std::vector<bool> mix_first = transposed.mixed_first(true);
 
   const Tensors state = problem.check_states(states);
-  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_gradient(k); });
+  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_state(k); });
+  const std::vector<bool> given = grad.written;
+  Written rows(problem);
+  if (need_h) rows.expect(0);
 
   Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
@@ -362,6 +401,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
       if (head == k && grad.present[k] && !mix_first[e] && (grad.of[j] || need_w)) {
         Link& link = problem.serve(e, false, to_tails);
         grad.add(link, j);
+        if (link.out && !given[j]) rows.mark(link, j);
         add_dw(link, e, state[j]);
       }
       if (j == k && grad.present[head]) {
@@ -371,6 +411,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
         if (need_w) add_dw(problem.serve(e, true, mixed_dw), e, *grad.of[head]);
       }
     }
+    if (grad.of[k] && rows.finish(*grad.of[k], k)) grad.written[k] = true;
     if (!mixed.links.empty()) {
       transposed.mix_gather(*grad.of[k], k, grad.written[k], mixed);
       grad.written[k] = true;
@@ -406,7 +447,9 @@ template <class I> Tensors as_tensors(const std::vector<std::vector<I>>& lists, 
   Tensors tensors;
   for (const std::vector<I>& list : lists) {
     const ScalarType index = sizeof(I) == sizeof(int64_t) ? ScalarType::Long : ScalarType::Int;
-    tensors.push_back(torch::stable::new_empty(like, {int64_t(list.size())}, index));
+    const int64_t count = int64_t(list.size());
+    tensors.push_back(tensors.empty() ? new_rows_with_cache(like, count, index)
+                                      : torch::stable::new_empty(like, {count}, index));
     std::copy(list.begin(), list.end(), static_cast<I*>(tensors.back().mutable_data_ptr()));
   }
   return tensors;

@@ -115,9 +115,11 @@ template <class T, class I, int R, int F> class GatherMixPass {
         const int64_t to = row_of<I>(link.row, n);
         if (link.out && to >= 0) {
           prefetch_next(link, link.out, n);
+          const bool add = !first || (link.written ? link.written[to] : link.accumulate);
+          if (link.written) link.written[to] = 1;
           for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
             mix<R, C, F>(block, choice, total, pass.job_.rank, link.rank, features(),
-                         (T*)link.out + to * link.rank * features(), link.accumulate || !first);
+                         (T*)link.out + to * link.rank * features(), add);
           });
         }
         for (int64_t b = 0; b < total; ++b) choice[b] += link.step;

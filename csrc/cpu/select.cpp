@@ -98,12 +98,17 @@ std::vector<int64_t> count_edges(const Segments& whole, Team team) {
 
 template <class I> class Selection::Maker {
  public:
-  Maker(Selection& to, const Segments& whole, const Flags& used, const Meeting& states)
-      : to_(to), whole_(whole), used_(used), states_(states), rows_(whole.nodes) {}
+  Maker(Selection& to, const Segments& whole, const Flags& used, const Meeting& states, Team team)
+      : to_(to), whole_(whole), used_(used), states_(states), team_(team), rows_(whole.nodes) {}
 
   void make(bool keep_edges) {
-    number_rows();
+    find_rows();
+    if (states_.mixed_first) map_states();
     find_columns();
+    if (!states_.mixed_first) {
+      if (some_rows()) leave_out_rows();
+      map_states();
+    }
     count();
     copy(keep_edges);
   }
@@ -120,14 +125,40 @@ template <class I> class Selection::Maker {
     return static_cast<T*>(to_.memory_.back().get());
   }
 
-  void number_rows() {
+  void find_rows() {
     std::vector<StateRows> all(states_.far);
     if (states_.mixed_first) all.push_back(states_.near);
-    if (const auto nodes = united<I>(all)) {
-      I* const node = keep<I>(nodes->size());
-      std::copy(nodes->begin(), nodes->end(), node);
-      rows_ = nodes->size(), node_ = node;
-    }
+    if (const auto nodes = united<I>(all)) keep_rows(*nodes);
+  }
+
+  void keep_rows(const std::vector<I>& nodes) {
+    I* const node = keep<I>(nodes.size());
+    std::copy(nodes.begin(), nodes.end(), node);
+    rows_ = nodes.size(), node_ = node;
+  }
+
+  bool some_rows() const {
+    return !states_.near.all ||
+           std::any_of(states_.far.begin(), states_.far.end(), [](const StateRows& far) { return !far.all; });
+  }
+
+  // Rows without a used segment that has a column, unless the near state is joined to them by a loop.
+  void leave_out_rows() {
+    std::vector<char> stays(rows_);
+    const Chunks chunks(rows_);
+    share(team_, chunks.count, [&](int64_t chunk) {
+      for (int64_t n = chunks.first(chunk); n < chunks.first(chunk + 1); ++n) {
+        stays[n] = states_.loops && (!places_ || (*places_)(node(n)) >= 0);
+        each_segment(n, [&](int64_t s) { stays[n] = stays[n] || has_column(s); });
+      }
+    });
+    std::vector<I> nodes;
+    for (int64_t n = 0; n < rows_; ++n)
+      if (stays[n]) nodes.push_back(node(n));
+    if (int64_t(nodes.size()) < rows_) keep_rows(nodes);
+  }
+
+  void map_states() {
     to_.graph_.nodes = rows_, to_.graph_.node = node_;
     to_.near_row_ = map(states_.near);
     for (const StateRows& far : states_.far) to_.far_row_.push_back(map(far));
@@ -173,10 +204,15 @@ template <class I> class Selection::Maker {
     return count;
   }
 
+  bool has_column(int64_t s) const {
+    const I *seg_ptr = as<I>(whole_.seg_ptr), *col = as<I>(whole_.col);
+    return std::any_of(col + seg_ptr[s], col + seg_ptr[s + 1], [&](I c) { return !places_ || (*places_)(c) >= 0; });
+  }
+
   void count() {
     const Chunks chunks(rows_);
     start_.resize(chunks.count + 1);
-    share(to_.team_, chunks.count, [&](int64_t chunk) {
+    share(team_, chunks.count, [&](int64_t chunk) {
       Size size;
       for (int64_t n = chunks.first(chunk); n < chunks.first(chunk + 1); ++n)
         each_segment(n, [&](int64_t s) {
@@ -197,17 +233,12 @@ template <class I> class Selection::Maker {
     I *const row_ptr = keep<I>(rows_ + 1), *const seg_ptr = keep<I>(graph.segments + 1),
              *const col = keep<I>(graph.edges);
     int32_t* const seg_rel = keep<int32_t>(graph.segments);
-    char* const seg_val = whole_.seg_val ? keep<char>(graph.segments * to_.value_bytes_) : nullptr;
-    char* const edge_val = whole_.edge_val ? keep<char>(graph.edges * to_.value_bytes_) : nullptr;
-    I* const edge = keep_edges ? keep<I>(graph.edges) : nullptr;
+    I *const segment = whole_.seg_val ? keep<I>(graph.segments) : nullptr, *const edge = keep_edges || whole_.edge_val
+                                                                                             ? keep<I>(graph.edges)
+                                                                                             : nullptr;
     const I *const old_ptr = as<I>(whole_.seg_ptr), *const old_col = as<I>(whole_.col);
-    const auto copy_value = [&](char* to, int64_t at, const void* values, int64_t from) {
-      if (to)
-        std::memcpy(to + at * to_.value_bytes_, static_cast<const char*>(values) + from * to_.value_bytes_,
-                    to_.value_bytes_);
-    };
     const Chunks chunks(rows_);
-    share(to_.team_, chunks.count, [&](int64_t chunk) {
+    share(team_, chunks.count, [&](int64_t chunk) {
       Size at = start_[chunk];
       for (int64_t n = chunks.first(chunk); n < chunks.first(chunk + 1); ++n) {
         row_ptr[n] = I(at.segments);
@@ -216,12 +247,11 @@ template <class I> class Selection::Maker {
           for (int64_t e = old_ptr[s]; e < old_ptr[s + 1]; ++e) {
             const I place = places_ ? (*places_)(old_col[e]) : old_col[e];
             if (place < 0) continue;
-            copy_value(edge_val, at.edges, whole_.edge_val, e);
             if (edge) edge[at.edges] = I(e);
             col[at.edges++] = place;
           }
           if (at.edges == begin) return;
-          copy_value(seg_val, at.segments, whole_.seg_val, s);
+          if (segment) segment[at.segments] = I(s);
           seg_rel[at.segments] = whole_.seg_rel[s];
           seg_ptr[at.segments++] = I(begin);
         });
@@ -229,40 +259,59 @@ template <class I> class Selection::Maker {
     });
     row_ptr[rows_] = I(graph.segments), seg_ptr[graph.segments] = I(graph.edges);
     graph.row_ptr = row_ptr, graph.seg_rel = seg_rel, graph.seg_ptr = seg_ptr, graph.col = col;
-    graph.seg_val = seg_val, graph.edge_val = edge_val;
-    to_.edge_ = edge;
+    graph.seg_val = graph.edge_val = nullptr;
+    to_.edge_ = edge, to_.segment_ = segment;
   }
 
   Selection& to_;
   const Segments& whole_;
   const Flags& used_;
   const Meeting& states_;
+  const Team team_;
   int64_t rows_;
   const I* node_ = nullptr;
   std::optional<Places<I>> places_;  // of columns; none where these keep their numbers
   std::vector<Size> start_;          // of each chunk of rows, in the copy
 };
 
-Selection::Selection(const Segments& whole, const Flags& used, const Meeting& states, size_t value_bytes,
-                     bool keep_edges, Team team)
-    : value_bytes_(value_bytes), team_(team), graph_(whole) {
-  graph_.whole = &whole;
-  indexed(whole.wide, [&]<class I>() { Maker<I>(*this, whole, used, states).make(keep_edges); });
+Selection::Selection(const Segments& whole, const Flags& used, const Meeting& states, bool keep_edges, Team team)
+    : graph_(whole) {
+  indexed(whole.wide, [&]<class I>() { Maker<I>(*this, whole, used, states, team).make(keep_edges); });
 }
 
-// ---------------------------------------------------------------------------------------------- adding back
+// ---------------------------------------------------------------------------------------------- values
 
-void Selection::add_back(const void* part, void* whole) const {
-  const auto add = [&]<class I, class A>() {
-    const Chunks chunks(graph_.edges);
-    share(team_, chunks.count, [&](int64_t chunk) {
-      for (int64_t f = chunks.first(chunk); f < chunks.first(chunk + 1); ++f)
-        static_cast<A*>(whole)[as<I>(edge_)[f]] += static_cast<const A*>(part)[f];
+namespace {
+
+// visit<A>(f, numbers[f]) for every f, with the type A of the values.
+template <class Visit>
+void each_value(bool wide, size_t value_bytes, const void* numbers, int64_t count, Team team, const Visit& visit) {
+  const Chunks chunks(count);
+  indexed(wide, [&]<class I>() {
+    share(team, chunks.count, [&](int64_t chunk) {
+      for (int64_t f = chunks.first(chunk); f < chunks.first(chunk + 1); ++f) {
+        if (value_bytes == sizeof(double)) visit.template operator()<double>(f, as<I>(numbers)[f]);
+        else visit.template operator()<float>(f, as<I>(numbers)[f]);
+      }
     });
-  };
-  indexed(graph_.wide, [&]<class I>() {
-    value_bytes_ == sizeof(double) ? add.template operator()<I, double>() : add.template operator()<I, float>();
   });
+}
+
+}  // namespace
+
+void Selection::copy_edges(const void* whole, void* to, size_t value_bytes, Team team) const {
+  each_value(graph_.wide, value_bytes, edge_, graph_.edges, team,
+             [&]<class A>(int64_t f, int64_t e) { static_cast<A*>(to)[f] = static_cast<const A*>(whole)[e]; });
+}
+
+void Selection::copy_segments(const void* whole, void* to, size_t value_bytes, Team team) const {
+  each_value(graph_.wide, value_bytes, segment_, graph_.segments, team,
+             [&]<class A>(int64_t f, int64_t s) { static_cast<A*>(to)[f] = static_cast<const A*>(whole)[s]; });
+}
+
+void Selection::add_edges(const void* part, void* whole, size_t value_bytes, Team team) const {
+  each_value(graph_.wide, value_bytes, edge_, graph_.edges, team,
+             [&]<class A>(int64_t f, int64_t e) { static_cast<A*>(whole)[e] += static_cast<const A*>(part)[f]; });
 }
 
 }  // namespace tensus

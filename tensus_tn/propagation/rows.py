@@ -23,7 +23,8 @@ class RowPlan:
     """What `propagate_dag(..., rows=plan)` needs to know; made by `RelationGraph.plan_rows`.
 
     A row of the sink depends on those rows of earlier states from which the links' relations lead
-    to it. With a support, rows that the source can't reach are left out too: they are zero.
+    to it. With a support, rows that the source can't reach are left out too: they are zero. What the
+    passes over the graph read of it is copied at the first use, and kept as long as the plan.
 
     Attributes:
         dag: The states and their links.

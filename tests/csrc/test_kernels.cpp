@@ -341,8 +341,8 @@ template <class I> int64_t place_of(const StateRows& state, int64_t node) {
   return state.compact ? found - nodes : node;
 }
 
-// The copy holds the segments of some relations at some rows, in order and with their values, without edges from nodes
-// that the near state lacks; edges lead back to where they were.
+// The copy holds the segments of some relations at some rows, in order, without edges from nodes that the near state
+// lacks, and without rows to which nothing leads; values are copied, and sums of edges added back, by their numbers.
 template <class I, class A>
 void test_selection(int64_t nodes, int64_t relations, int64_t degree, int options, int used_bits, int near_step,
                     int far_step, Team team) {
@@ -353,22 +353,32 @@ void test_selection(int64_t nodes, int64_t relations, int64_t degree, int option
   const bool mixed_first = options & 4;
   const Meeting states{rows_of(near, near_step == 1, !(options & 8)),
                        {rows_of(far, far_step == 1, true), rows_of(more, far_step == 1, options & 8)},
-                       mixed_first};
-  const Selection selection(g.view, used, states, sizeof(A), true, team);
+                       mixed_first,
+                       bool(options & 16)};
+  const Selection selection(g.view, used, states, true, team);
   const Segments& part = selection.graph();
-  CHECK(part.relations == relations && part.wide == (sizeof(I) == 8) && part.whole == &g.view, "another shape");
+  CHECK(part.relations == relations && part.wide == (sizeof(I) == 8), "another shape");
 
   const I *row_ptr = static_cast<const I*>(part.row_ptr), *seg_ptr = static_cast<const I*>(part.seg_ptr),
           *col = static_cast<const I*>(part.col), *node = static_cast<const I*>(part.node);
-  const A *seg_val = static_cast<const A*>(part.seg_val), *edge_val = static_cast<const A*>(part.edge_val);
-  CHECK(!seg_val == !g.view.seg_val && !edge_val == !g.view.edge_val, "values come or go");
+  std::vector<A> seg_val(g.view.seg_val ? part.segments : 0), edge_val(g.view.edge_val ? part.edges : 0);
+  if (g.view.seg_val) selection.copy_segments(g.view.seg_val, seg_val.data(), sizeof(A), team);
+  if (g.view.edge_val) selection.copy_edges(g.view.edge_val, edge_val.data(), sizeof(A), team);
   int64_t row = 0, s = 0, f = 0;
   std::vector<int64_t> from;  // where each edge of the copy was
   std::vector<I> rows;        // the nodes of the pass
+  const bool all_rows = near_step == 1 && far_step == 1;
+  const auto is_led_to = [&](int64_t n) {
+    if (states.loops && place_of<I>(states.near, n) >= 0) return true;
+    for (int64_t t = g.row_ptr[n]; t < g.row_ptr[n + 1]; ++t)
+      for (int64_t e = g.seg_ptr[t]; used[g.seg_rel[t]] && e < g.seg_ptr[t + 1]; ++e)
+        if (place_of<I>(states.near, g.col[e]) >= 0) return true;
+    return false;
+  };
   for (int64_t n = 0; n < nodes; ++n) {
     bool met = mixed_first && place_of<I>(states.near, n) >= 0;
     for (const StateRows& state : states.far) met = met || place_of<I>(state, n) >= 0;
-    if (met) rows.push_back(I(n));
+    if (met && (mixed_first || all_rows || is_led_to(n))) rows.push_back(I(n));
   }
   const StateRows columns = mixed_first ? rows_of(rows, false, true) : states.near;
   bool same = part.nodes == int64_t(rows.size());
@@ -385,13 +395,13 @@ void test_selection(int64_t nodes, int64_t relations, int64_t degree, int option
       for (int64_t e = g.seg_ptr[t]; same && e < g.seg_ptr[t + 1]; ++e) {
         const int64_t place = place_of<I>(columns, g.col[e]);
         if (place < 0) continue;
-        same = f < part.edges && col[f] == place && (!edge_val || edge_val[f] == g.edge_val[e]);
+        same = f < part.edges && col[f] == place && (edge_val.empty() || edge_val[f] == g.edge_val[e]);
         from.push_back(e);
         ++f;
       }
       if (f == begin) continue;
       same = same && s < part.segments && part.seg_rel[s] == g.seg_rel[t] && seg_ptr[s] == begin;
-      same = same && (!seg_val || seg_val[s] == g.seg_val[t]);
+      same = same && (seg_val.empty() || seg_val[s] == g.seg_val[t]);
       ++s;
     }
   }
@@ -405,21 +415,21 @@ void test_selection(int64_t nodes, int64_t relations, int64_t degree, int option
 
   const auto sums = random_numbers<A>(part.edges), before = random_numbers<A>(g.view.edges);
   auto grad = before, want = before;
-  selection.add_back(sums.data(), grad.data());
+  selection.add_edges(sums.data(), grad.data(), sizeof(A), team);
   for (size_t k = 0; k < from.size(); ++k) want[from[k]] += sums[k];
   CHECK(grad == want, "edges do not lead back");
 }
 
 template <class I, class A> void test_selections() {
   for (const int used : {0, 1, 0x55, 0xff})
-    for (int options = 0; options < 16; ++options)
+    for (int options = 0; options < 32; ++options)
       for (const int near : {0, 1, 2})
         for (const int far : {0, 1, 5}) {
           test_selection<I, A>(1, 1, 1, options, used, near, far, alone);
           test_selection<I, A>(40, 3, 4, options, used, near, far, three_threads);
           test_selection<I, A>(30, 60, 1, options, used, near, far, alone);
         }
-  for (int options = 0; options < 16; ++options)  // several chunks
+  for (int options = 0; options < 32; ++options)  // several chunks
     test_selection<I, A>(7000, 4, 2, options, 0x55, 2, 5, three_threads);
   test_selection<I, A>(0, 2, 1, 3, 1, 1, 1, alone);
   test_selection<I, A>(0, 2, 1, 3, 1, 2, 2, alone);

@@ -128,6 +128,40 @@ def test_same_bits_where_states_are_mixed_first(ranks, dtype):
 
 
 @native
+@pytest.mark.parametrize("chosen", ["all", "few"])
+def test_a_plan_serves_other_values_ranks_and_types(chosen):
+    """What a plan keeps of the graph for the next call must not hold on to what may change."""
+    dag, wanted = DAGS["complete"], torch.tensor([3, 9, 4])
+    for seed, (ranks, dtype) in enumerate(
+        [((2,), torch.float32), ((1, 3), torch.float64), ((2,), torch.bfloat16)]
+    ):
+        graph, h, weights, variables = problem("as in DiffMG", dag, dtype, ranks, learned=True)
+        if seed == 0:
+            first = graph
+            choices = CHOICES[chosen](dag.edges, list(first.relation_names))
+            plan = first.plan_rows(dag, wanted, choices)
+        for scale in (1.0, 3.0):
+            values = (first.values().to(sum_dtype(dtype)) * scale).detach().requires_grad_()
+            graph, variables[-1] = first.with_values(values), values
+            assert graph.plan_rows(dag, wanted, choices) is plan
+            assert_same_bits(graph, dag, h, weights, variables, wanted, choices)
+
+
+@native
+def test_a_copied_plan_and_a_plan_of_a_graph_that_is_gone():
+    dag, wanted = DAGS["complete"], torch.tensor([3, 9, 4])
+    graph, h, weights, _ = problem("as in DiffMG", dag, torch.float32, (2,))
+    want = propagate_dag(graph, dag, h, weights)[wanted]
+    plan = graph.plan_rows(dag, wanted)
+    for same in (plan, copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+        assert torch.equal(propagate_dag(graph, dag, h, weights, rows=same), want)
+    other = copy.deepcopy(graph)
+    del graph
+    for _ in range(2):
+        assert torch.equal(propagate_dag(other, dag, h, weights, rows=plan), want)
+
+
+@native
 @pytest.mark.parametrize("wanted", [None, torch.arange(30), torch.zeros(0, dtype=torch.int64)])
 def test_all_rows_and_no_rows(wanted):
     graph, h, weights, variables = problem(
