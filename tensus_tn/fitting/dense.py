@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from tensus_tn.dag import Dag
+from tensus_tn.dag import Dag, Edge
 from tensus_tn.fitting.dense_fit import DenseFit
 from tensus_tn.fitting.observed_fit import ObservedFit
 from tensus_tn.fitting.problem import LeastSquares
 from tensus_tn.fitting.report import Report
 from tensus_tn.fitting.restarts import fit_best
-from tensus_tn.fitting.settings import Callback, Method, Settings
+from tensus_tn.fitting.settings import Callback, Method, Settings, fixed_edges
 from tensus_tn.fitting.starts import Init, make_starts
-from tensus_tn.fitting.values import as_tensor, check_values, to_norm_one
+from tensus_tn.fitting.values import as_tensor, check_real, check_values, to_norm_one
+from tensus_tn.network.queries import wide_dtype
 from tensus_tn.network.structure import Rank, Ties
 from tensus_tn.network.tensor import DagTensor
 
@@ -30,8 +33,10 @@ def decompose(
     ties: Ties = "node",
     init: Init = None,
     mask: Tensor | np.ndarray | None = None,
+    fixed: Iterable[Edge] = (),
+    nonnegative: bool = False,
     restarts: int = 1,
-    tol: float = 1e-6,
+    tol: float = 1e-8,
     max_sweeps: int = 200,
     seed: int = 0,
     callback: Callback | None = None,
@@ -41,12 +46,12 @@ def decompose(
 
     `"als"` solves for one core after the other, exactly, and where that gets slow for all of them
     at once (Levenberg-Marquardt, up to 2000 parameters); `"gradient"` is L-BFGS. The work is done
-    in float64. On a path with node ties, a tensor train, both start from the TT-SVD, which is close
-    to the best already; otherwise from random cores.
+    in float64, or complex128. On a path with node ties, a tensor train, both start from the TT-SVD,
+    which is close to the best already; otherwise from random cores.
 
     Args:
         dense: The tensor, or a numpy array, with one axis for each edge of `dag` in its order; any
-            floating dtype.
+            floating or complex dtype.
         dag: The graph.
         rank: The rank of the inner nodes: a number, a sequence, or a mapping from every inner node.
         method: `"als"` or `"gradient"`.
@@ -56,9 +61,13 @@ def decompose(
             `"random"` elsewhere.
         mask: True for the entries that count, as booleans of the shape of `dense`; the others may
             be anything, even NaN. See also `complete`.
+        fixed: Edges whose cores stay those of `init`, which is a network then; with several starts
+            the other cores are drawn anew.
+        nonnegative: Whether no element of a core may be negative. Each core is then found by
+            coordinate descent (HALS), with `"als"` only.
         restarts: How many starts to try, those after the first random, fewer if one is exact; the
             best is kept.
-        tol: Stop when sweeps lower the error by less than this share of itself.
+        tol: Stop when a sweep lowers the relative error by less than this, as TensorLy does.
         max_sweeps: Stop after so many sweeps from a start.
         seed: The seed of the random starts; the same seed gives the same result.
         callback: Called after every sweep with the network as it is, which the next sweep changes,
@@ -70,7 +79,7 @@ def decompose(
         all sweeps. `numpy.asarray(network)` is the dense tensor of the network as an array.
 
     Raises:
-        TypeError: If `dense` is not a floating-point tensor or array.
+        TypeError: If `dense` is not a floating-point or complex tensor or array.
         ValueError: If its order is not the number of edges, or it has NaN or infinity.
 
     Example:
@@ -82,7 +91,7 @@ def decompose(
         >>> report.converged, report.restarts
         (True, 1)
     """
-    settings = Settings(method, restarts, tol, max_sweeps, seed, callback, progress)
+    settings = Settings(method, restarts, tol, max_sweeps, seed, nonnegative, callback, progress)
     given = as_tensor("dense", dense)
     seen = None if mask is None else _check_mask(mask, given)
     values = given if seen is None else given[seen]
@@ -92,23 +101,28 @@ def decompose(
             f"dense has order {dense.ndim}, shape {tuple(dense.shape)}, but the Dag has "
             f"{len(dag.edges)} edges: one axis for each is needed"
         )
+    if nonnegative:
+        check_real("dense", values)
     tensor = DagTensor(
         dag,
         dict(zip(dag.edges, dense.shape, strict=True)),
         rank,
         parametrization="free",
         ties=ties,
-        dtype=torch.float64,
+        dtype=wide_dtype(values.dtype),
         device=given.device,
     )
     data = to_norm_one(values)
+    given_edges = fixed_edges(dag, fixed)
     if seen is None:
-        problem: LeastSquares = DenseFit(tensor.structure, data.values)
-        starts = make_starts(tensor, data.values, data, init, settings)
+        problem: LeastSquares = DenseFit(tensor.structure, data.values, given_edges, nonnegative)
+        starts = make_starts(tensor, data.values, data, init, given_edges, settings)
     else:
-        problem = ObservedFit(seen.nonzero(), tensor.structure, data.values)
+        problem = ObservedFit(
+            seen.nonzero(), tensor.structure, data.values, given_edges, nonnegative
+        )
         filled = data.values.new_zeros(dense.shape).masked_scatter(seen, data.values)
-        starts = make_starts(tensor, filled, data, init or "random", settings)
+        starts = make_starts(tensor, filled, data, init or "random", given_edges, settings)
     return tensor, fit_best(tensor, problem, starts, data, settings)
 
 

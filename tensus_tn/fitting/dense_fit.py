@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
+from math import sqrt
 
 import torch
 from torch import Tensor
 
-from tensus_tn.fitting.problem import Cores, LeastSquares, others, pseudo_inverse
+from tensus_tn.fitting.environments import Environments
+from tensus_tn.fitting.problem import Cores, Equations, LeastSquares
 from tensus_tn.network.plan import Plan
 from tensus_tn.network.planner import find_plan
 from tensus_tn.network.structure import Structure
 
 # Entries that the second derivatives of one batch of parameters may take.
 _BATCH = 2**24
+# A squared error below this is lost in the rounding of the difference that it comes from.
+_LOST = 1e-6
 
 
 class DenseFit(LeastSquares):
@@ -22,59 +26,105 @@ class DenseFit(LeastSquares):
 
     With `E_e` the environment of edge `e`, the product of all other cores summed over the ranks
     that `e` does not have, the model is `W_e E_e`, and the best core for the data `T` is
-    `(T E_e^T) (E_e E_e^T)^-1`. Neither factor needs `E_e` itself: the first contracts the data
+    `(T E_e^H) (E_e E_e^H)^-1`. Neither factor needs `E_e` itself: the first contracts the data
     with the other cores, the second, the Gram matrix, two networks that share their choices.
+
+    Args:
+        structure: The network.
+        data: The tensor, of norm one.
+        fixed: The edges, by number, whose cores are given.
+        nonnegative: Whether no element of a core may be negative.
     """
 
-    def __init__(self, structure: Structure, data: Tensor) -> None:
-        self.data, self.terms = data, structure.terms
-        self.sizes = structure.sizes + structure.ranks
+    def __init__(
+        self,
+        structure: Structure,
+        data: Tensor,
+        fixed: frozenset[int] = frozenset(),
+        nonnegative: bool = False,
+    ) -> None:
+        super().__init__(structure, data, fixed, nonnegative)
+        self.terms, self.sizes = structure.terms, structure.sizes + structure.ranks
         # The same network again, with ranks of its own and the same choices.
         shift, ranks = len(structure.sizes), len(structure.ranks)
         self.copies = [tuple(i + shift if i < ranks else i for i in t) for t in structure.terms]
         self.choices = tuple(structure.choice(e) for e in range(len(structure.terms)))
-        # Each plan is made when it is needed: a fit that starts at its end needs only the first.
         self.model = find_plan(self.terms, self.choices, self.sizes)
-        self.projection, self.gram = cache(self._plan_projection), cache(self._plan_gram)
-        self.inner_product = cache(self._plan_inner_product)
-
-    def _plan_projection(self, edge: int) -> Plan:
-        """The data contracted with all cores but one."""
-        rest = others(self.terms, edge, ())
-        return find_plan((self.choices, *rest), self.terms[edge], self.sizes)
-
-    def _plan_gram(self, edge: int) -> Plan:
-        """The environment of an edge times itself, summed over all choices."""
-        rest, copies = others(self.terms, edge, ()), others(self.copies, edge, ())
-        ranks = self.terms[edge][1:] + self.copies[edge][1:]
-        return find_plan((*rest, *copies), ranks, self.sizes)
-
-    def _plan_inner_product(self) -> Plan:
-        """The sum over all entries of the product of two networks."""
-        return find_plan((*self.terms, *self.copies), (), self.sizes)
+        pairs = zip(self.terms, self.copies, strict=True)
+        # Each plan is made when it is needed: a fit that starts at its end needs only the first.
+        self.grams = Environments([a[1:] + b[1:] for a, b in pairs], self.sizes)
+        self.projections = Environments(self.terms, self.sizes, root=self.choices)
 
     def residual(self, cores: Cores) -> Tensor:
         """The model less the data, with the shape of the data."""
         return self.model(*cores) - self.data
 
-    def solve(self, cores: Cores, edge: int) -> Tensor:
-        """The best core of an edge: the projection of the data times the inverse Gram matrix."""
-        rest = others(cores, edge, torch.ones_like(self.data.flatten()[0]))
-        states = cores[edge][0].numel()
-        projection = self.projection(edge)(self.data, *rest).reshape(-1, states)
-        gram = self.gram(edge)(*rest, *rest).reshape(states, states)
-        return (projection @ pseudo_inverse(gram)).view_as(cores[edge])
+    def normal_equations(self, cores: Cores) -> Iterator[tuple[int, Equations]]:
+        """The projection of the data and the Gram matrix, for one edge after the other."""
+        conjugates, squares = [core.conj() for core in cores], [_square(core) for core in cores]
+        one = torch.ones((), dtype=self.data.dtype, device=self.data.device)
+        projections = self.projections.visit(conjugates, self.data, self.edges)
+        grams = self.grams.visit(squares, one, self.edges)
+        for (edge, projection), (_, gram) in zip(projections, grams, strict=True):
+            states = cores[edge][0].numel()
+            yield edge, (gram.reshape(1, states, states), projection.reshape(-1, states))
+            conjugates[edge], squares[edge] = cores[edge].conj(), _square(cores[edge])
+
+    def sweep(self, cores: Cores) -> tuple[Cores, float]:
+        """Solve for one core after the other; their error comes from the last equations.
+
+        With `W` the last core, `norm(W E - T)^2 = norm(T)^2 + <W, W G - 2 P>`: the model itself is
+        formed only where that difference would be lost in rounding.
+        """
+        cores = list(cores)
+        for edge, equations in self.normal_equations(cores):
+            cores[edge] = self.solve(cores[edge], equations)
+        gram, projection = equations
+        core = cores[edge].reshape(projection.shape)
+        change = (core.conj() * (core @ gram[0] - 2 * projection)).real.sum()
+        squared = float(self.squared_norm + change)
+        return cores, sqrt(squared) if squared > _LOST else self.error(cores)
+
+    @cached_property
+    def squared_norm(self) -> Tensor:
+        """The squared norm of the data: one, up to rounding, unless they are zero."""
+        return self.data.abs().square().sum()
+
+    @cached_property
+    def inner_product(self) -> Plan:
+        """The sum over all entries of the product of two networks."""
+        return find_plan((*self.terms, *self.copies), (), self.sizes)
 
     def curvature(self, cores: Cores) -> Tensor:
-        """`J^T J`: the mixed second derivative of the inner product of two networks."""
-        sizes, plan = [core.numel() for core in cores], self.inner_product()
+        """`J^H J`: the mixed second derivative of the inner product of two networks."""
+        found, plan = [cores[e] for e in self.edges], self.inner_product
+        sizes = [core.numel() for core in found]
+        given = [core.conj() for core in cores]
 
-        def inner_product(x: Tensor, y: Tensor) -> Any:
-            parts = [part for z in (x, y) for part in z.split(sizes)]
-            return plan(*(part.view_as(core) for part, core in zip(parts, cores * 2, strict=True)))
+        def network(point: Tensor, rest: Cores) -> Cores:
+            parts = zip(point.split(sizes), found, strict=True)
+            return self.with_cores(rest, [part.view(core.shape) for part, core in parts])
 
-        point = torch.cat([core.flatten() for core in cores])
+        def derivative(x: Tensor, y: Tensor) -> Tensor:
+            """The derivative of the inner product by `x`; torch returns its conjugate."""
+            value, pull_back = torch.func.vjp(  # type: ignore[misc]
+                lambda z: plan(*network(z, given), *network(y, cores)), x
+            )
+            conjugate: Tensor = pull_back(torch.ones_like(value))[0]
+            return conjugate.conj()
+
+        point = torch.cat([core.flatten() for core in found])
         chunk = max(_BATCH // plan.largest, 1)
-        derivative = torch.func.jacrev(torch.func.grad(inner_product), 1, chunk_size=chunk)
-        matrix: Tensor = derivative(point, point)
-        return matrix
+        # As `torch.func.jacrev` does it, which refuses complex numbers.
+        _, pull_back = torch.func.vjp(  # type: ignore[misc]
+            lambda y: derivative(point.conj(), y), point
+        )
+        units = torch.eye(len(point), dtype=point.dtype, device=point.device)
+        matrix: Tensor = torch.func.vmap(pull_back, chunk_size=chunk)(units)[0]
+        return matrix.conj()
+
+
+def _square(core: Tensor) -> Tensor:
+    """A core times its conjugate, summed over the choices: `(d_j, d_k, d_j, d_k)`."""
+    square: Tensor = torch.tensordot(core, core.conj(), dims=([0], [0]))
+    return square

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tensus_tn._arguments import check_size
 from tensus_tn.fitting.report import LikelihoodReport, progress_bar
-from tensus_tn.fitting.values import as_tensor, check_values
+from tensus_tn.fitting.values import as_tensor, check_real, check_values
 from tensus_tn.network import query_plans
 from tensus_tn.network.index import check_rows
 from tensus_tn.network.queries import check_not_nan
@@ -140,6 +140,7 @@ def _weights(index: Tensor, weights: Tensor | None) -> Tensor:
         weights = torch.ones(index.shape[:-1], device=index.device)
     weights = as_tensor("weights", weights)
     check_values("weights", weights)
+    check_real("weights", weights)
     if weights.shape != index.shape[:-1]:
         raise ValueError(
             f"index {tuple(index.shape)} and weights {tuple(weights.shape)} disagree: one weight "

@@ -20,8 +20,8 @@ Steps = Iterator[tuple[Cores, float]]  # the cores after each sweep, and their e
 _WORTHWHILE = 0.05
 _SHRINKS = 0.5
 _MOST_PARAMETERS = 2000
-# A run has converged when so many sweeps in a row lower the error by less than `tol` of itself:
-# a single short step may only mean that the damping has still to find its size.
+# Otherwise a run has converged when so many sweeps in a row lower the error by less than `tol`: a
+# single short step may only mean that the damping has still to find its size.
 _PATIENCE = 3
 
 
@@ -50,12 +50,12 @@ def descend(
         rounding: The error that counts as none.
         watch: Called with the cores and the error after every sweep; stops the run by True.
     """
-    best = equalize(start)
+    best = problem.equalize(start)
     errors = [problem.error(best)]
     if errors[0] <= rounding:
         return Run(best, errors, True)
     steps = _alternate if settings.method == "als" else _follow_gradient
-    for cores, error in steps(problem, best, errors[0]):
+    for cores, error in steps(problem, best, errors[0], settings.tol):
         if error < min(errors):
             best = cores
         errors.append(error)
@@ -68,25 +68,25 @@ def descend(
 
 
 def _stalls(errors: list[float], tol: float) -> bool:
-    if len(errors) <= _PATIENCE:
-        return False
-    before = errors[-1 - _PATIENCE]
-    return before - errors[-1] <= tol * before
+    recent = errors[-1 - _PATIENCE :]
+    return len(recent) > _PATIENCE and recent[0] - recent[-1] <= _PATIENCE * tol
 
 
-def _alternate(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+def _alternate(problem: LeastSquares, cores: Cores, error: float, tol: float) -> Steps:
     """Solve for one core after the other; later, for all at once."""
-    few = sum(core.numel() for core in cores) <= _MOST_PARAMETERS
+    joins = (
+        not problem.nonnegative and sum(cores[e].numel() for e in problem.edges) <= _MOST_PARAMETERS
+    )
     crawls, gain = False, inf
-    while not (few and crawls):
-        cores, before, last_gain = equalize(cores), error, gain
-        for edge in range(len(cores)):
-            cores[edge] = problem.solve(cores, edge)
-        error = problem.error(cores)
+    while not (joins and crawls):
+        before, last_gain = error, gain
+        cores, error = problem.sweep(problem.equalize(cores))
         gain = before - error
         converges = problem.solves_exactly and gain <= _SHRINKS * last_gain
         crawls = gain < _WORTHWHILE * before and not converges
         yield cores, error
+        if problem.solves_exactly and gain <= tol:
+            return
     yield from _join(problem, cores, error)
 
 
@@ -94,9 +94,9 @@ def _join(problem: LeastSquares, cores: Cores, error: float) -> Steps:
     """Gauss-Newton steps on all cores, damped as far as needed to go down (Levenberg-Marquardt)."""
     damping = 1e-3
     while True:
-        cores = equalize(cores)
+        cores = problem.equalize(cores)
         gradient, curvature = problem.gradient(cores), problem.curvature(cores)
-        scale = float(curvature.diagonal().max())
+        scale = float(curvature.diagonal().real.max())
         trial, trial_error = cores, inf
         while not trial_error < error:
             damping *= 4
@@ -106,16 +106,19 @@ def _join(problem: LeastSquares, cores: Cores, error: float) -> Steps:
             factor, failed = torch.linalg.cholesky_ex(damped)
             if not failed:
                 step = torch.cholesky_solve(gradient[:, None], factor)[:, 0]
-                trial = _subtract(cores, step)
+                trial = _subtract(problem, cores, step)
                 trial_error = problem.error(trial)
         cores, error, damping = trial, trial_error, max(damping / 32, 1e-16)
         yield cores, error
 
 
-def _follow_gradient(problem: LeastSquares, cores: Cores, error: float) -> Steps:
+def _follow_gradient(problem: LeastSquares, cores: Cores, error: float, tol: float) -> Steps:
     """L-BFGS; ten steps count as a sweep."""
     # Copies, because the steps are taken in place; contiguous, because L-BFGS flattens gradients.
-    leaves = [core.clone(memory_format=torch.contiguous_format).requires_grad_() for core in cores]
+    leaves = [
+        cores[e].clone(memory_format=torch.contiguous_format).requires_grad_()
+        for e in problem.edges
+    ]
     optimizer = torch.optim.LBFGS(
         leaves,
         max_iter=10,
@@ -127,26 +130,20 @@ def _follow_gradient(problem: LeastSquares, cores: Cores, error: float) -> Steps
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = problem.residual(leaves).square().sum() / 2
+        value = problem.loss(problem.with_cores(cores, leaves))
         value.backward()
         return value
 
     while True:
         with torch.enable_grad():
             optimizer.step(loss)
-        cores = [core.detach().clone() for core in leaves]
-        yield cores, problem.error(cores)
+        found = problem.with_cores(cores, [core.detach().clone() for core in leaves])
+        yield found, problem.error(found)
 
 
-def _subtract(cores: Cores, step: Tensor) -> Cores:
-    parts = step.split([core.numel() for core in cores])
-    return [core - part.view_as(core) for core, part in zip(cores, parts, strict=True)]
-
-
-def equalize(cores: Cores) -> Cores:
-    """The same tensor from cores of equal norms, so that one damping suits all of them."""
-    norms = torch.stack([core.norm() for core in cores])
-    scales = torch.nan_to_num(
-        norms.log().mean().exp() / norms
-    )  # a zero core makes all of them zero
-    return [core * scale for core, scale in zip(cores, scales, strict=True)]
+def _subtract(problem: LeastSquares, cores: Cores, step: Tensor) -> Cores:
+    found = [cores[e] for e in problem.edges]
+    parts = step.split([core.numel() for core in found])
+    return problem.with_cores(
+        cores, [core - part.view_as(core) for core, part in zip(found, parts, strict=True)]
+    )

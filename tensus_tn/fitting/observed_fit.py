@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from tensus_tn.fitting.problem import Cores, LeastSquares, others, pseudo_inverse
+from tensus_tn.fitting.environments import Environments
+from tensus_tn.fitting.problem import Cores, Equations, LeastSquares
 from tensus_tn.network import query_plans
-from tensus_tn.network.planner import find_plan
 from tensus_tn.network.structure import Structure
 
 # Entries that a block of rows of the Jacobian, or a tensor of the evaluation, may have.
@@ -24,67 +26,89 @@ class ObservedFit(LeastSquares):
     At entry `n` with the choice `c` of edge `e`, the model is `sum_r W_e(c, r) E_e(r, n)`,
     with `E_e` the environment: the product of all other cores at the entry, summed over the ranks
     that `e` does not have. So each choice of an edge has a least-squares problem of its own.
+
+    Args:
+        rows: Where the entries are, `(N, M)`.
+        structure: The network.
+        data: The entries, `(N,)`, of norm one.
+        fixed: The edges, by number, whose cores are given.
+        nonnegative: Whether no element of a core may be negative.
     """
 
     solves_exactly = False  # there is the pull
 
-    def __init__(self, rows: Tensor, structure: Structure, data: Tensor) -> None:
-        self.rows, self.data = rows, data
+    def __init__(
+        self,
+        rows: Tensor,
+        structure: Structure,
+        data: Tensor,
+        fixed: frozenset[int] = frozenset(),
+        nonnegative: bool = False,
+    ) -> None:
+        super().__init__(structure, data, fixed, nonnegative)
+        self.rows = rows
         self.model = query_plans.entries(structure, len(rows), "auto", _BLOCK)
         batch = len(structure.sizes)
-        sizes = (*structure.sizes, len(rows))
         terms = [(*ranks, batch) for ranks in structure.core_ranks]
-        self.environments = [
-            find_plan(others(terms, e, (batch,)), term, sizes, batch=batch)
-            for e, term in enumerate(terms)
+        self.environments = Environments(terms, (*structure.sizes, len(rows)), (batch,), batch)
+        # The entries of each choice, one choice after the other.
+        self.orders = [choice.argsort(stable=True) for choice in rows.t()]
+        self.counts = [
+            choice.bincount(minlength=size).tolist()
+            for choice, size in zip(rows.t(), structure.choices, strict=True)
         ]
 
     def residual(self, cores: Cores) -> Tensor:
         """The model less the data at the observed entries."""
         return self.model(cores, self.rows) - self.data
 
-    def environment(self, cores: Cores, edge: int, rows: Tensor) -> Tensor:
-        """The environment `E_e` at some entries, with the ranks flattened: `(R, B)`."""
-        factors = [
-            core.movedim(0, -1).index_select(-1, rows[:, e])
-            for e, core in enumerate(cores)
-            if e != edge
-        ]
-        plan = self.environments[edge]
-        result: Tensor = plan(*(factors or [torch.ones_like(rows[:, 0], dtype=torch.float64)]))
-        return result.reshape(-1, len(rows))
+    def _environments(self, factors: list[Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """The environments `E_e` at the entries of the factors, with the ranks flattened: `(R, B)`."""
+        one = torch.ones_like(factors[0].reshape(-1, factors[0].shape[-1])[0])
+        for edge, environment in self.environments.visit(factors, one, self.edges):
+            yield edge, environment.reshape(-1, len(one))
 
-    def solve(self, cores: Cores, edge: int) -> Tensor:
-        """The best core of an edge, choice by choice, with a pull to zero while the fit is poor."""
-        environment, core = self.environment(cores, edge, self.rows), cores[edge]
-        grams, projections = [], []
-        for choice in range(len(core)):
-            seen = self.rows[:, edge] == choice
-            part = environment[:, seen]
-            grams.append(part @ part.t())
-            projections.append(part @ self.data[seen])
-        gram = torch.stack(grams)
-        diagonal = gram.diagonal(dim1=-2, dim2=-1)
-        diagonal += _PULL * self.error(cores) * diagonal.mean()
-        inverse = pseudo_inverse(gram)
-        return (inverse @ torch.stack(projections)[..., None]).view_as(core)
+    def normal_equations(self, cores: Cores) -> Iterator[tuple[int, Equations]]:
+        """Equations for each choice of an edge, with a pull to zero while the fit is poor."""
+        pull = _PULL * self.error(cores)
+        factors = [_at(core, self.rows[:, e]) for e, core in enumerate(cores)]
+        for edge, environment in self._environments(factors):
+            order, counts = self.orders[edge], self.counts[edge]
+            parts = environment[:, order].split(counts, dim=1)
+            values = self.data[order].split(counts)
+            gram = torch.stack([part @ part.mH for part in parts])
+            pairs = zip(values, parts, strict=True)
+            projection = torch.stack([value @ part.mH for value, part in pairs])
+            diagonal = gram.diagonal(dim1=-2, dim2=-1)
+            diagonal += pull * diagonal.mean()
+            yield edge, (gram, projection)
+            factors[edge] = _at(cores[edge], self.rows[:, edge])
 
     def curvature(self, cores: Cores) -> Tensor:
-        """`J^T J`, summed over blocks of rows of `J`.
+        """`J^H J`, summed over blocks of rows of `J`.
 
         The row of entry `n` has `E_e(:, n)` in the columns of `W_e(c, :)`, zeros elsewhere.
         """
-        num_parameters = sum(core.numel() for core in cores)
+        num_parameters = sum(cores[e].numel() for e in self.edges)
         total = self.data.new_zeros(num_parameters, num_parameters)
         for rows in self.rows.split(max(_BLOCK // num_parameters, 1)):
-            blocks = [
-                self._jacobian(self.environment(cores, e, rows), rows[:, e], len(core))
-                for e, core in enumerate(cores)
-            ]
-            jacobian = torch.cat(blocks, dim=1)
-            total += jacobian.t() @ jacobian
+            factors = [_at(core, rows[:, e]) for e, core in enumerate(cores)]
+            jacobian = torch.cat(
+                [
+                    _jacobian(environment, rows[:, e], len(cores[e]))
+                    for e, environment in self._environments(factors)
+                ],
+                dim=1,
+            )
+            total += jacobian.mH @ jacobian
         return total
 
-    def _jacobian(self, environment: Tensor, choice: Tensor, num_choices: int) -> Tensor:
-        one_hot = torch.nn.functional.one_hot(choice, num_choices).to(environment)
-        return (one_hot[:, :, None] * environment.t()[:, None, :]).flatten(1)
+
+def _at(core: Tensor, choice: Tensor) -> Tensor:
+    """A core at the choices of some entries, `(d_j, d_k, B)`."""
+    return core.movedim(0, -1).index_select(-1, choice)
+
+
+def _jacobian(environment: Tensor, choice: Tensor, num_choices: int) -> Tensor:
+    one_hot = torch.nn.functional.one_hot(choice, num_choices).to(environment)
+    return (one_hot[:, :, None] * environment.t()[:, None, :]).flatten(1)

@@ -36,7 +36,7 @@ def fit_best(
             bar.update()
             if settings.callback is None:
                 return False
-            _fill(tensor, cores, data.norm)
+            _fill(tensor, problem, cores, data.norm)
             return bool(settings.callback(tensor, error))
 
         for tried, start in enumerate(starts, 1):  # noqa: B007
@@ -45,16 +45,18 @@ def fit_best(
                 lowest, best = min(run.errors), run
             if lowest <= _NO_BETTER * data.rounding:
                 break
-    _fill(tensor, best.cores, data.norm)
-    tensor.to(data.dtype)
+    _fill(tensor, problem, best.cores, data.norm)
+    for parameter in tensor.parameters():
+        parameter.data = parameter.data.to(data.dtype)  # `tensor.to` warns of complex numbers
     return _report(best, tried, settings)
 
 
-def _fill(tensor: DagTensor, cores: Cores, norm: float) -> None:
+def _fill(tensor: DagTensor, problem: LeastSquares, cores: Cores, norm: float) -> None:
     """Give `tensor` the cores that fit data of norm one, for data of this norm."""
-    scale = norm ** (1 / len(cores))
-    for parameter, core in zip(tensor.parameters(), cores, strict=True):
-        parameter.copy_(core.reshape(parameter.shape) * scale)
+    scale = norm ** (1 / len(problem.edges))
+    scaled = problem.with_cores(cores, [cores[e] * scale for e in problem.edges])
+    for parameter, core in zip(tensor.parameters(), scaled, strict=True):
+        parameter.copy_(core.reshape(parameter.shape))
 
 
 def _report(run: Run, tried: int, settings: Settings) -> Report:

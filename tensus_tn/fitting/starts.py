@@ -20,7 +20,12 @@ Init = Literal["svd", "random"] | DagTensor | None
 
 
 def make_starts(
-    tensor: DagTensor, dense: Tensor | None, data: Scaled, init: Init, settings: Settings
+    tensor: DagTensor,
+    dense: Tensor | None,
+    data: Scaled,
+    init: Init,
+    fixed: frozenset[int],
+    settings: Settings,
 ) -> Iterator[Cores]:
     """So many starts as are asked for: one of `init`, and random ones after it.
 
@@ -29,21 +34,29 @@ def make_starts(
         dense: The dense tensor of norm one, if there is one.
         data: The numbers to fit.
         init: `"svd"`, `"random"`, a network to start from, or None: the best for the network.
-        settings: With the number of starts and their seed.
+        fixed: The edges, by number, whose cores are those of `init` in every start.
+        settings: With the number of starts, their seed, and whether they are not negative.
     """
+    if fixed and not isinstance(init, DagTensor):
+        raise ValueError(f"fixed cores are those of init, which must be a DagTensor, got {init!r}")
     if init is None:
         init = "svd" if dense is not None and tensor.structure.is_path else "random"
-    random = _random_starts(tensor, data.values.numel(), settings.seed)
+    random = _random_starts(tensor, data.values.numel(), settings)
     if isinstance(init, DagTensor):
-        return islice(_then(_cores_of(init, tensor, data.norm), random), settings.restarts)
+        first = _cores_of(init, tensor, data.norm, fixed)
+        if settings.nonnegative and any(bool((core < 0).any()) for core in first):
+            raise ValueError("init has negative cores, but nonnegative ones are wanted")
+        return islice(_then(first, _with_fixed(random, first, fixed)), settings.restarts)
     if init not in ("svd", "random"):
         raise ValueError(f"init must be 'svd', 'random' or a DagTensor, got {init!r}")
     if init == "random":
         return islice(random, settings.restarts)
     if dense is None:
         raise ValueError("init='svd' needs a dense tensor; start from 'random' or from a DagTensor")
-    find = tt_svd if tensor.structure.is_path else mode_svd
-    return islice(_then(find(tensor.structure, dense), random), settings.restarts)
+    first = (tt_svd if tensor.structure.is_path else mode_svd)(tensor.structure, dense)
+    if settings.nonnegative:
+        first = [core.abs() for core in first]
+    return islice(_then(first, random), settings.restarts)
 
 
 def _then(first: Cores, rest: Iterator[Cores]) -> Iterator[Cores]:
@@ -51,21 +64,33 @@ def _then(first: Cores, rest: Iterator[Cores]) -> Iterator[Cores]:
     yield from rest
 
 
-def _random_starts(tensor: DagTensor, num_entries: int, seed: int) -> Iterator[Cores]:
+def _with_fixed(starts: Iterator[Cores], given: Cores, fixed: frozenset[int]) -> Iterator[Cores]:
+    for cores in starts:
+        yield [given[e] if e in fixed else core for e, core in enumerate(cores)]
+
+
+def _random_starts(tensor: DagTensor, num_entries: int, settings: Settings) -> Iterator[Cores]:
     """Random cores, scaled so that a model of so many entries has a norm of about one."""
-    generator = torch.Generator(next(tensor.parameters()).device).manual_seed(seed)
+    generator = torch.Generator(next(tensor.parameters()).device).manual_seed(settings.seed)
     scale = num_entries ** (-0.5 / tensor.ndim)
     while True:
         tensor.reset_parameters(generator)
-        yield [core * scale for core in _operands(tensor)]
+        cores = [core * scale for core in _operands(tensor)]
+        yield [core.abs() for core in cores] if settings.nonnegative else cores
 
 
-def _cores_of(init: DagTensor, tensor: DagTensor, norm: float) -> Cores:
-    """The cores of a network like `tensor`, for data that were divided by `norm`."""
+def _cores_of(init: DagTensor, tensor: DagTensor, norm: float, fixed: frozenset[int]) -> Cores:
+    """The cores of a network like `tensor`, for data that were divided by `norm`.
+
+    The fixed ones stay as they are: the others carry the scale.
+    """
     if init.structure != tensor.structure:
         raise ValueError(f"init must be like the result, {tensor}, got {init}")
-    scale = norm ** (-1 / tensor.ndim)
-    return [core.to(next(tensor.parameters())) * scale for core in _operands(init)]
+    if init.dtype.is_complex and not tensor.dtype.is_complex:
+        raise ValueError(f"init has complex cores, {init.dtype}, but the data are real")
+    scale = norm ** (-1 / (tensor.ndim - len(fixed)))
+    cores = [core.to(next(tensor.parameters())) for core in _operands(init)]
+    return [core if e in fixed else core * scale for e, core in enumerate(cores)]
 
 
 def _operands(tensor: DagTensor) -> Cores:
@@ -83,8 +108,8 @@ def tt_svd(structure: Structure, dense: Tensor) -> Cores:
         tail, rank = rank, structure.core_shape(e)[-1]
         vectors = _leading_vectors(matrix, rank)
         cores[e] = vectors.reshape(tail, dense.shape[e], rank).movedim(1, 0)
-        rest = vectors.t() @ matrix
-    cores[order[-1]] = rest.t()
+        rest = vectors.mH @ matrix
+    cores[order[-1]] = rest.mT
     shapes = structure.operand_shapes
     return [core.reshape(shape) for core, shape in zip(cores, shapes, strict=True)]
 
@@ -112,7 +137,7 @@ def _leading_vectors(matrix: Tensor, number: int) -> Tensor:
     if columns > 4 * rows:
         # The same vectors from the small Gram matrix, in a fraction of the time. Those of singular
         # values below 1e-8 of the largest are lost in rounding, and so do not matter.
-        vectors = torch.linalg.eigh(matrix @ matrix.t()).eigenvectors.flip(1)
+        vectors = torch.linalg.eigh(matrix @ matrix.mH).eigenvectors.flip(1)
     else:
         vectors = torch.linalg.svd(matrix, full_matrices=False).U
     leading = matrix.new_zeros(rows, number)

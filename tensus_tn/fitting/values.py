@@ -11,14 +11,22 @@ from torch import Tensor
 
 
 def check_values(name: str, values: Tensor) -> None:
-    """Raise unless `values` is a dense tensor of finite floating-point numbers."""
-    if not values.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got a tensor of {values.dtype}")
+    """Raise unless `values` is a dense tensor of finite floating-point or complex numbers."""
+    if not (values.is_floating_point() or values.is_complex()):
+        raise TypeError(
+            f"{name} must be a floating-point or complex tensor, got a tensor of {values.dtype}"
+        )
     if values.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got {values.layout}: use to_dense()")
     if not bool(values.isfinite().all()):
         where = (~values.isfinite()).nonzero()[0].tolist()
-        raise ValueError(f"{name} must be finite, got {float(values[tuple(where)])} at {where}")
+        raise ValueError(f"{name} must be finite, got {values[tuple(where)].item()} at {where}")
+
+
+def check_real(name: str, values: Tensor) -> None:
+    """Raise if `values` are complex numbers."""
+    if values.is_complex():
+        raise TypeError(f"{name} must be real numbers here, got {values.dtype}")
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
@@ -30,9 +38,34 @@ def as_tensor(name: str, values: Any) -> Tensor:
     return values
 
 
+def read_coordinates(sparse: Any) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """The indices `(N, M)`, the values `(N,)` and the shape of a sparse tensor in coordinates.
+
+    It may be one of torch, or of the package `sparse`, which TensorLy uses.
+
+    Example:
+        >>> index, values, shape = read_coordinates(torch.tensor([[0.0, 5.0]]).to_sparse())
+        >>> index.tolist(), values.tolist(), shape
+        ([[0, 1]], [5.0], (1, 2))
+    """
+    if isinstance(sparse, Tensor) and sparse.layout == torch.sparse_coo and not sparse.dense_dim():
+        sparse = sparse.detach().coalesce()
+        return sparse.indices().t(), sparse.values(), tuple(sparse.shape)
+    if hasattr(sparse, "coords") and hasattr(sparse, "data"):
+        index = torch.from_numpy(np.stack(sparse.coords, axis=1).astype(np.int64))
+        return index, as_tensor("values", sparse.data), tuple(sparse.shape)
+    raise TypeError(
+        f"without values, index must be a sparse tensor in coordinates, got {_kind(sparse)}"
+    )
+
+
+def _kind(given: Any) -> str:
+    return f"a tensor of {given.layout}" if isinstance(given, Tensor) else type(given).__name__
+
+
 @dataclass(frozen=True)
 class Scaled:
-    """Numbers with norm one, in float64.
+    """Numbers with norm one, in float64 or complex128.
 
     Attributes:
         values: The numbers, divided by `norm`.
@@ -48,14 +81,14 @@ class Scaled:
 
 
 def to_norm_one(values: Tensor) -> Scaled:
-    """Scale numbers of any floating dtype to norm one.
+    """Scale numbers of any floating or complex dtype to norm one.
 
     Example:
         >>> to_norm_one(torch.tensor([3.0, 4.0])).norm
         5.0
     """
     dtype, rounding = values.dtype, max(4 * torch.finfo(values.dtype).eps, 1e-10)
-    values = values.detach().double()
+    values = values.detach().to(torch.complex128 if dtype.is_complex else torch.float64)
     largest = float(values.abs().max()) or 1.0  # the squares of huge or tiny ones leave the range
     norm = largest * (float((values / largest).norm()) or 1.0)
     return Scaled(values / norm, norm, dtype, rounding)

@@ -73,9 +73,9 @@ def round_train(cores: Cores, ranks: list[int] | None, tol: float) -> Cores:
     """
     train = [core.movedim(1, 0) for core in cores]  # (r, C, r')
     for k in range(len(train) - 1, 0, -1):
-        q, r = torch.linalg.qr(train[k].flatten(1).t())
-        train[k] = q.t().reshape(-1, *train[k].shape[1:])
-        train[k - 1] = train[k - 1] @ r.t()
+        q, r = torch.linalg.qr(train[k].flatten(1).mH)
+        train[k] = q.mH.reshape(-1, *train[k].shape[1:])
+        train[k - 1] = train[k - 1] @ r.mH
     allowed = tol * float(train[0].norm()) / sqrt(max(len(train) - 1, 1))
     for k in range(len(train) - 1):
         u, s, v = torch.linalg.svd(train[k].flatten(0, 1), full_matrices=False)

@@ -7,8 +7,9 @@ selects operands and indices, takes its plan from `query_plans.py` and runs it o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from cmath import isnan
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, inf, isnan, prod
+from math import exp, inf, prod
 from typing import Any
 
 import numpy as np
@@ -234,18 +235,21 @@ class Queries(ABC):
                 total = plan(*operands, semiring=LOG_SUM_EXP if normalized else SUM_PRODUCT)
                 if normalized:
                     self._refuse_impossible(total)
-                grads = torch.autograd.grad(total, operands, create_graph=grad_wanted)
+                one = torch.ones_like(total)
+                grads = torch.autograd.grad(total, operands, one, create_graph=grad_wanted)
             # For logarithms the derivative itself is the share, already divided by the sum; to divide
             # again takes away the rounding errors of long products.
             pairs = zip(operands, grads, strict=True)
-            shares = [g / g.sum() if normalized else x * g for x, g in pairs]
+            # The derivative by a complex number comes as its conjugate.
+            shares = [g / g.sum() if normalized else x * g.conj() for x, g in pairs]
         sums = {self.dag.edges[e]: shares[e].reshape(len(shares[e]), -1).sum(1) for e in free}
         return {edge: self._check_nan(value) for edge, value in sums.items()}
 
     def inner(self, other: Queries) -> Tensor:
         """The sum over all entries of the product with another network of the same shape.
 
-        The networks may have different graphs. The work is done in float64.
+        Of complex networks the entries of the first are conjugated, as by `torch.vdot`. The networks
+        may have different graphs. The work is done in float64 or complex128.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -262,8 +266,11 @@ class Queries(ABC):
         plan = query_plans.inner_product(self.structure, other.structure, *self._planning())
         # Of two distributions, the sum over all ranks may overflow before it is divided.
         log = self.structure.normalized and other.structure.normalized
-        first, second = (t._operands(log=log, dtype=torch.float64) for t in (self, other))
-        value = plan(*first, *second, semiring=LOG_SUM_EXP if log else SUM_PRODUCT)
+        wide = wide_dtype(torch.promote_types(self.dtype, other.dtype))
+        first, second = (t._operands(log=log, dtype=wide) for t in (self, other))
+        value = plan(
+            *(x.conj() for x in first), *second, semiring=LOG_SUM_EXP if log else SUM_PRODUCT
+        )
         for tensor in (self, other):
             if tensor.structure.normalized:
                 total = torch.as_tensor(
@@ -275,7 +282,7 @@ class Queries(ABC):
         return other._check_nan(value)
 
     def norm(self) -> Tensor:
-        """The square root of the sum of the squared entries.
+        """The square root of the sum of the squared absolute values of the entries.
 
         Example:
             >>> from tensus_tn import Dag, DagTensor
@@ -283,7 +290,7 @@ class Queries(ABC):
             >>> bool(torch.allclose(t.norm(), t.to_dense().norm()))
             True
         """
-        return self._inner(self).clamp_min(0).sqrt().to(self.dtype)
+        return self._inner(self).real.clamp_min(0).sqrt().to(self.dtype.to_real())
 
     def dist(self, other: Queries) -> Tensor:
         """The norm of the difference to another network of the same shape.
@@ -297,8 +304,9 @@ class Queries(ABC):
             >>> bool(torch.allclose(a.dist(b), (a.to_dense() - b.to_dense()).norm(), atol=1e-6))
             True
         """
-        squared = self._inner(self) - 2 * self._inner(other) + other._inner(other)
-        return squared.clamp_min(0).sqrt().to(torch.promote_types(self.dtype, other.dtype))
+        squared = self._inner(self) - 2 * self._inner(other).real + other._inner(other)
+        dtype = torch.promote_types(self.dtype, other.dtype).to_real()
+        return squared.real.clamp_min(0).sqrt().to(dtype)
 
     def entropy(
         self, *, samples: int | None = None, generator: torch.Generator | None = None
@@ -398,6 +406,8 @@ class Queries(ABC):
         """
         check_size("k", k)
         check_size("budget", budget)
+        if self.dtype.is_complex:
+            raise ValueError(f"entries of {self.dtype} have no order, so none is the largest")
         self._check_finite()
         with torch.no_grad():
             cores = self._operands(log=self.structure.normalized, dtype=torch.float64)
@@ -507,6 +517,16 @@ class Queries(ABC):
         if isnan((value.sum() if value.ndim else value).item()):
             self._check_finite()
         return value
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What sums over many entries are computed in: float64, or complex128.
+
+    Example:
+        >>> wide_dtype(torch.float16), wide_dtype(torch.complex64)
+        (torch.float64, torch.complex128)
+    """
+    return torch.complex128 if dtype.is_complex else torch.float64
 
 
 def check_not_nan(cores: Mapping[Edge, Tensor]) -> None:

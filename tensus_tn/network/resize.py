@@ -64,6 +64,8 @@ def _distances(structure: Structure, cores: list[Tensor], rank: int) -> list[lis
     plain = [core.exp() if structure.normalized else core for core in cores]
     rows = [plain[e].movedim(dim, 0).flatten(1) for e, dim in _touching(structure, rank)]
     features = torch.cat(rows, dim=1)
+    if features.is_complex():
+        features = torch.view_as_real(features).flatten(1)
     distances: list[list[float]] = torch.cdist(features, features).tolist()
     return distances
 

@@ -15,7 +15,7 @@ from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.network import algebra, interchange, resize
 from tensus_tn.network.conditional import Conditional
 from tensus_tn.network.planner import check_optimize
-from tensus_tn.network.queries import Choice, Index, Queries
+from tensus_tn.network.queries import Choice, Index, Queries, wide_dtype
 from tensus_tn.network.structure import Choices, Rank, Ties, edge_choices, make_structure
 from tensus_tn.network.typing import Optimize
 
@@ -34,8 +34,9 @@ class DagTensor(nn.Module, Queries):
 
     With `softmax` cores, `W_e(:, a, b) = softmax(B_e(:, a, b))` and `Z = prod_v d_v`, the tensor
     is a probability distribution (Proposition 1 of the paper). With `free` cores, `W_e` is any
-    real tensor and `Z = 1`: the plain structured decomposition. A path is the tensor train, rank 1
-    the rank-one product, and one rank index shared by all nodes (`ties="global"`) is CP.
+    real or complex tensor and `Z = 1`: the plain structured decomposition. A path is the tensor
+    train, rank 1 the rank-one product, and one rank index shared by all nodes (`ties="global"`) is
+    CP.
 
     Args:
         dag: The graph.
@@ -47,7 +48,8 @@ class DagTensor(nn.Module, Queries):
         ties: `"node"`, a rank index for each inner node, or `"global"`, one for all of them.
         init_scale: The standard deviation of the logits (`softmax`) or, about, of the entries
             (`free`).
-        dtype: The floating-point type of the parameters; torch's default when None.
+        dtype: The floating-point type of the parameters, complex too for `free` ones; torch's
+            default when None.
         device: Where the parameters are.
         generator: The source of the initial values.
         optimize: How to find contraction paths; passed to opt_einsum, so also a cotengra optimizer.
@@ -86,8 +88,12 @@ class DagTensor(nn.Module, Queries):
             raise ValueError(
                 f"parametrization must be 'softmax' or 'free', got {parametrization!r}"
             )
-        if dtype is not None and not dtype.is_floating_point:
-            raise TypeError(f"dtype must be a floating-point type, got {dtype}")
+        if dtype is not None and not (
+            dtype.is_floating_point or (dtype.is_complex and parametrization == "free")
+        ):
+            raise TypeError(
+                f"dtype must be a floating-point type, or complex for free cores, got {dtype}"
+            )
         sizes, self.choice_names = edge_choices(dag, choices)
         self.structure = make_structure(
             dag, sizes, rank, ties, normalized=parametrization == "softmax"
@@ -333,7 +339,7 @@ class DagTensor(nn.Module, Queries):
         return self + (-1.0) * other if isinstance(other, DagTensor) else NotImplemented
 
     @torch.no_grad()
-    def __mul__(self, factor: float) -> DagTensor:
+    def __mul__(self, factor: complex) -> DagTensor:
         """A network with free cores times a number; a new one, like that of `__add__`.
 
         Example:
@@ -341,9 +347,11 @@ class DagTensor(nn.Module, Queries):
             >>> bool(torch.allclose((-3 * t).to_dense(), -3 * t.to_dense()))
             True
         """
-        if not isinstance(factor, (int, float)):
+        if not isinstance(factor, (int, float, complex)):
             return NotImplemented
         self._need_free("a multiple")
+        if isinstance(factor, complex) and not self.dtype.is_complex:
+            raise TypeError(f"a network of {self.dtype} has no multiple by {factor}")
         first, *rest = self.parameters()
         return self._like(self.structure.ranks)._filled([factor * first, *rest])
 
@@ -378,7 +386,9 @@ class DagTensor(nn.Module, Queries):
             wanted = self._like(rank).structure.ranks
             highest = [wanted[head] for head in heads if head is not None]
         cores = list(self.parameters())
-        rounded = algebra.round_train([cores[e].double() for e in order], highest, tol)
+        rounded = algebra.round_train(
+            [cores[e].to(wide_dtype(self.dtype)) for e in order], highest, tol
+        )
         ranks = dict(zip(heads, (core.shape[2] for core in rounded), strict=False))
         by_edge = dict(zip(order, rounded, strict=True))
         tensor = self._like([ranks[k] for k in range(len(self.structure.ranks))])

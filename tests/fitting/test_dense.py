@@ -235,7 +235,6 @@ def test_progress_bar_only_when_asked(capsys, monkeypatch):
     [
         (torch.ones(2, 2), ValueError, "order 2.*3 edges"),
         (torch.ones(2, 2, 2, dtype=torch.long), TypeError, "floating-point.*int64"),
-        (torch.ones(2, 2, 2, dtype=torch.cfloat), TypeError, "floating-point.*complex64"),
         ([[1.0]], TypeError, "dense must be a tensor or an array, got list"),
         (torch.ones(2, 2, 2).to_sparse(), TypeError, "dense tensor, got torch.sparse_coo"),
         (torch.tensor([[[1.0, float("nan")]]]), ValueError, r"finite, got nan at \[0, 0, 1\]"),
@@ -326,3 +325,133 @@ def test_a_fit_can_go_on_where_another_ended():
     _, more = decompose(dense, Dag.complete(3), 2, init=first)
     assert more.errors[0] == pytest.approx(report.error)
     assert more.error < report.error
+
+
+@pytest.mark.parametrize("method", ["als", "gradient"])
+@pytest.mark.parametrize(("dag", "ties"), [(Dag.path(3), "node"), (Dag.complete(2), "global")])
+def test_fixed_cores_stay_and_the_others_fit(dag, ties, method):
+    truth = free(dag, 4, 2, ties=ties, seed=1)
+    dense, fixed = 7 * dense_of(truth), list(dag.edges[:2])
+    start = free(dag, 4, 2, ties=ties, seed=2)
+    with torch.no_grad():
+        for edge, core in enumerate(start.parameters()):
+            if dag.edges[edge] in fixed:
+                core.copy_(list(truth.parameters())[edge])
+    tensor, report = decompose(
+        dense, dag, 2, ties=ties, method=method, init=start, fixed=fixed, max_sweeps=50
+    )
+    for edge in fixed:
+        assert torch.equal(tensor.cores()[edge], start.cores()[edge])
+    assert relative_error(tensor, dense) < 1e-6  # linear in the one core that is left
+    assert report.error == pytest.approx(relative_error(tensor, dense), abs=1e-9)
+    noise = dense + torch.randn(dense.shape, generator=generator(3), dtype=torch.float64)
+    several, report = decompose(noise, dag, 2, ties=ties, init=start, fixed=fixed[:1], restarts=3)
+    assert torch.equal(several.cores()[fixed[0]], start.cores()[fixed[0]])
+    assert report.restarts == 3
+    assert report.error == pytest.approx(relative_error(several, noise))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fixed": [(0, 1)]}, "fixed cores are those of init, which must be a DagTensor, got None"),
+        ({"fixed": [(0, 9)], "init": free(Dag.path(3), 2, 2)}, r"fixed names \(0, 9\)"),
+        ({"fixed": Dag.path(3).edges, "init": free(Dag.path(3), 2, 2)}, "all edges are fixed"),
+        ({"nonnegative": True, "method": "gradient"}, "by method 'als', not 'gradient'"),
+        ({"nonnegative": True, "init": free(Dag.path(3), 2, 2)}, "init has negative cores"),
+        ({"init": free(Dag.path(3), 2, 2, dtype=torch.cdouble)}, "init has complex cores"),
+    ],
+)
+def test_bad_constraints(options, message):
+    with pytest.raises(ValueError, match=message):
+        decompose(torch.ones(2, 2, 2), Dag.path(3), 2, **options)
+
+
+KINDS = [
+    (Dag.path(1), "node"),
+    (Dag.path(4), "node"),
+    (Dag.path(4), "global"),
+    (Dag.complete(3), "node"),
+    (Dag.complete(2), "global"),
+    (DIAMOND, "node"),
+]
+
+
+@pytest.mark.parametrize("init", ["svd", "random"])
+@pytest.mark.parametrize(("dag", "ties"), KINDS)
+def test_nonnegative_cores_on_every_kind_of_dag(dag, ties, init):
+    shape = [3 + k % 2 for k in range(len(dag.edges))]
+    dense = torch.rand(shape, generator=generator(2), dtype=torch.float64)
+    options = {"ties": ties, "init": init, "max_sweeps": 20}
+    tensor, report = decompose(dense, dag, 2, nonnegative=True, **options)
+    assert all(bool((core >= 0).all()) for core in tensor.parameters())
+    assert report.error == pytest.approx(relative_error(tensor, dense), abs=1e-9)
+    assert all(b <= a + 1e-12 for a, b in pairwise(report.errors))
+    assert report.error < 0.6
+    seen = torch.rand(shape, generator=generator(3)) < 0.8
+    masked, _ = decompose(dense, dag, 2, nonnegative=True, mask=seen, **options)
+    assert all(bool((core >= 0).all()) for core in masked.parameters())
+    assert relative_error(masked, dense) < 0.9
+
+
+@pytest.mark.slow
+def test_nonnegative_cp_is_as_good_as_that_of_tensorly(tensorly):
+    """Tensors with noise, the same sweeps for both, each from its own random start."""
+    ours, theirs = [], []
+    for seed in range(4):
+        factors = [torch.rand(8, 3, generator=generator(10 * seed + k)).double() for k in range(3)]
+        dense = torch.einsum("ar,br,cr->abc", *factors)
+        dense += 0.05 * torch.rand(dense.shape, generator=generator(seed)).double()
+        _, errors = tensorly.decomposition.non_negative_parafac_hals(
+            dense, 3, n_iter_max=100, init="random", random_state=seed, return_errors=True
+        )
+        _, report = decompose(
+            dense, Dag.path(3), 3, ties="global", nonnegative=True, seed=seed, max_sweeps=100
+        )
+        ours.append(report.error)
+        theirs.append(float(errors[-1]))
+    assert sum(ours) <= sum(theirs) * 1.01, (ours, theirs)
+
+
+def test_nonnegative_data_are_recovered():
+    cores = [core.abs() for core in free(Dag.path(3), 6, 2, ties="global", seed=5).parameters()]
+    dense = DagTensor.from_cp(None, [core.detach().flatten(1) for core in cores]).to_dense()
+    tensor, _ = decompose(
+        dense.detach(), Dag.path(3), 2, ties="global", nonnegative=True, max_sweeps=500
+    )
+    assert relative_error(tensor, dense.detach()) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["als", "gradient"])
+@pytest.mark.parametrize(("dag", "ties"), KINDS)
+def test_complex_data_on_every_kind_of_dag(dag, ties, method):
+    shape = [2 + k % 2 for k in range(len(dag.edges))]
+    dense = torch.randn(shape, generator=generator(2), dtype=torch.complex128)
+    options = {"ties": ties, "method": method, "max_sweeps": 10}
+    tensor, report = decompose(dense, dag, 2, **options)
+    assert tensor.dtype == torch.complex128
+    assert relative_error(tensor, dense) == pytest.approx(report.error, abs=1e-9)
+    assert report.error <= report.errors[0]
+    assert report.error < 1
+    seen = torch.rand(shape, generator=generator(3)) < 0.8
+    _, masked = decompose(dense, dag, 2, mask=seen, **options)
+    assert masked.error < 1
+
+
+@pytest.mark.parametrize(("dag", "ties"), [(Dag.path(4), "node"), (Dag.complete(3), "node")])
+def test_complex_networks_are_recovered(dag, ties):
+    dense = dense_of(free(dag, 3, 2, ties=ties, seed=1, dtype=torch.cdouble))
+    tensor, _ = decompose(dense, dag, 2, ties=ties, restarts=5)
+    assert relative_error(tensor, dense) < 1e-6
+    narrow, _ = decompose(dense.to(torch.cfloat).numpy(), dag, 2, ties=ties, restarts=5)
+    assert np.asarray(narrow).dtype == np.complex64
+    assert relative_error(narrow, dense) < 1e-5
+
+
+def test_a_complex_train_is_at_least_as_good_as_that_of_tensorly(tensorly):
+    dense = torch.randn(4, 5, 4, 3, generator=generator(0), dtype=torch.cdouble).numpy()
+    with tensorly.backend_context("numpy"):
+        train = tensorly.decomposition.tensor_train(dense, [1, 3, 3, 3, 1])
+        error = np.linalg.norm(train.to_tensor() - dense)
+    tensor, _ = decompose(dense, Dag.path(4), 3)
+    assert np.linalg.norm(np.asarray(tensor) - dense) <= error * (1 + 1e-9)

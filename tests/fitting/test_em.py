@@ -158,7 +158,12 @@ ROWS = torch.tensor([[0, 1], [1, 2]])
     [
         (ROWS, torch.tensor([1.0, -1.0]), ValueError, "must not be negative, got -1"),
         (ROWS, torch.tensor([1.0, float("nan")]), ValueError, "weights must be finite"),
-        (ROWS, torch.tensor([1, 1]), TypeError, "weights must be a floating-point tensor"),
+        (
+            ROWS,
+            torch.tensor([1, 1]),
+            TypeError,
+            "weights must be a floating-point or complex tensor",
+        ),
         (ROWS, torch.ones(3), ValueError, r"index \(2, 2\) and weights \(3,\) disagree"),
         (ROWS, torch.zeros(2), ValueError, "nothing to fit"),
         (ROWS[:0], None, ValueError, "nothing to fit"),

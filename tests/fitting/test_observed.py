@@ -8,6 +8,15 @@ from torch import Tensor
 
 from tensus_tn import Dag, DagTensor, complete
 
+KINDS = [
+    (Dag.path(1), "node"),
+    (Dag.path(4), "node"),
+    (Dag.path(4), "global"),
+    (Dag.complete(3), "node"),
+    (Dag.complete(2), "global"),
+    (Dag([(0, 1), (0, 2), (1, 3), (2, 3)]), "node"),
+]
+
 
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
@@ -110,6 +119,83 @@ def test_dtype_and_seed():
     assert not torch.equal(tensors[0].core_0, tensors[2].core_0)
     assert held_out_error(tensors[0], dense, seen) < 1e-2
     assert results[0][1].seed == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_sparse_tensors_in_coordinates(dtype):
+    dense = truth(Dag.path(3), 6, 2, seed=3).to(dtype)
+    seen = observe(dense, 0.6)
+    sparse = torch.sparse_coo_tensor(seen.nonzero().t(), dense[seen], dense.shape)
+    options = {"seed": 1, "restarts": 3}
+    expected, _ = complete(seen.nonzero(), dense[seen], Dag.path(3), [6, 6, 6], 2, **options)
+    tensor, _ = complete(sparse, dag=Dag.path(3), rank=2, **options)
+    assert tensor.dtype == dtype
+    assert torch.equal(tensor.to_dense(), expected.to_dense())
+    assert float((tensor.to_dense() - dense).detach().norm() / dense.norm()) < 1e-3
+
+    class Coo:  # as the package `sparse` has it
+        coords, data, shape = seen.nonzero().t().numpy(), dense[seen].numpy(), tuple(dense.shape)
+
+    again, _ = complete(Coo(), dag=Dag.path(3), rank=2, **options)
+    assert torch.equal(again.to_dense(), expected.to_dense())
+    named, _ = complete(sparse, dag=Dag.path(3), choices=list("abcdef"), rank=2, **options)
+    assert named.choice_names[0, 1] == tuple("abcdef")
+
+
+def test_a_sparse_tensor_is_not_the_same_as_its_zeros():
+    """A stored zero was observed; what is not stored was not."""
+    index = torch.cartesian_prod(torch.arange(3), torch.arange(3))[1:]
+    values = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 4.0])
+    sparse = torch.sparse_coo_tensor(index.t(), values, (3, 3))
+    tensor, report = complete(sparse, dag=Dag.path(2), rank=1)
+    assert report.error < 1e-6
+    torch.testing.assert_close(tensor.to_dense().detach()[2], torch.tensor([2.0, 0.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.eye(3),), "sparse tensor in coordinates, got a tensor of torch.strided"),
+        ((torch.eye(3).to_sparse_csr(),), "in coordinates, got a tensor of torch.sparse_csr"),
+        (([1, 2],), "in coordinates, got list"),
+        ((torch.eye(3).long(), torch.ones(3)), "needs the number of choices"),
+    ],
+)
+def test_bad_sparse_tensors(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        complete(*arguments, dag=Dag.path(2), rank=1)
+    with pytest.raises(TypeError, match="needs a Dag"):
+        complete(*arguments)
+
+
+@pytest.mark.parametrize(("dag", "ties"), KINDS)
+@pytest.mark.parametrize("method", ["als", "gradient"])
+def test_every_method_on_every_kind_of_dag(dag, ties, method):
+    """Data that no network of rank 2 has exactly: the error falls, and is that of the result."""
+    shape = [3 + k % 2 for k in range(len(dag.edges))]
+    dense = torch.rand(shape, generator=generator(2), dtype=torch.float64)
+    index, options = observe(dense, 0.8).nonzero(), {"ties": ties, "max_sweeps": 8, "restarts": 1}
+    values = dense[tuple(index.t())]
+    tensor, report = complete(index, values, dag, shape, 2, method=method, **options)
+    difference = (tensor[index].detach() - values).norm() / values.norm()
+    assert report.error == pytest.approx(float(difference), abs=1e-9)
+    assert report.error < min(report.errors[0], 1)
+    if method == "als":
+        tensor, _ = complete(index, values, dag, shape, 2, nonnegative=True, **options)
+        assert all(bool((core >= 0).all()) for core in tensor.parameters())
+
+
+def test_fixed_cores_stay():
+    dense = truth(Dag.path(3), 5, 2, seed=3)
+    index = observe(dense, 0.7).nonzero()
+    start, _ = complete(index, dense[tuple(index.t())], Dag.path(3), 5, 2)
+    tensor, report = complete(
+        index, 3 * dense[tuple(index.t())], Dag.path(3), 5, 2, init=start, fixed=[(0, 1), (1, 2)]
+    )
+    assert torch.equal(tensor.core_0, start.core_0)
+    assert torch.equal(tensor.core_1, start.core_1)
+    torch.testing.assert_close(tensor.core_2, 3 * start.core_2)
+    assert report.error < 1e-6
 
 
 INDEX, VALUES = torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, 2.0])

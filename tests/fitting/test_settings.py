@@ -10,6 +10,7 @@ GOOD = {
     "tol": 0.0,
     "max_sweeps": 5,
     "seed": 0,
+    "nonnegative": False,
     "callback": None,
     "progress": None,
 }

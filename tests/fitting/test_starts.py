@@ -19,8 +19,8 @@ def free(dag, choices, rank, seed=0, **options):
 
 
 def starts(tensor, dense, init, **change):
-    data = to_norm_one(dense)
-    return list(make_starts(tensor, data.values, data, init, Settings(**(GOOD | change))))
+    data, settings = to_norm_one(dense), Settings(**(GOOD | change))
+    return list(make_starts(tensor, data.values, data, init, frozenset(), settings))
 
 
 def test_tt_svd_follows_the_path_and_not_the_order_of_the_edges():
@@ -93,4 +93,4 @@ def test_what_init_may_be():
         starts(tensor, dense, "ones")
     data = to_norm_one(dense)
     with pytest.raises(ValueError, match="'svd' needs a dense tensor"):
-        list(islice(make_starts(tensor, None, data, "svd", Settings(**GOOD)), 1))
+        list(islice(make_starts(tensor, None, data, "svd", frozenset(), Settings(**GOOD)), 1))

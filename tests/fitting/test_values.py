@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tensus_tn.fitting.values import as_tensor, check_values, to_norm_one
+from tensus_tn.fitting.values import as_tensor, check_real, check_values, to_norm_one
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
@@ -27,7 +27,11 @@ def test_zeros_and_rounding():
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        (torch.ones(2).long(), TypeError, "x must be a floating-point tensor, got a tensor of"),
+        (
+            torch.ones(2).long(),
+            TypeError,
+            "x must be a floating-point or complex tensor, got a tensor of",
+        ),
         (torch.ones(2, 2).to_sparse(), TypeError, "dense tensor, got torch.sparse_coo"),
         (torch.tensor([1.0, float("nan")]), ValueError, r"finite, got nan at \[1\]"),
     ],
@@ -46,3 +50,14 @@ def test_arrays_are_copied_and_other_things_refused():
     assert as_tensor("x", tensor) is tensor
     with pytest.raises(TypeError, match="x must be a tensor or an array, got list"):
         as_tensor("x", [1.0])
+
+
+def test_complex_numbers():
+    scaled = to_norm_one(torch.tensor([3j, 4.0], dtype=torch.complex64))
+    assert scaled.norm == pytest.approx(5)
+    assert scaled.values.dtype == torch.complex128
+    assert scaled.dtype == torch.complex64
+    with pytest.raises(ValueError, match=r"finite, got \(?nan"):
+        check_values("x", torch.tensor([complex(float("nan"), 1)]))
+    with pytest.raises(TypeError, match="x must be real numbers here"):
+        check_real("x", torch.ones(1, dtype=torch.complex64))

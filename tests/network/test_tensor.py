@@ -154,9 +154,14 @@ def test_a_dag_is_needed():
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bool])
-def test_cores_are_real_numbers(dtype):
-    with pytest.raises(TypeError, match=f"dtype must be a floating-point type, got {dtype}"):
+def test_softmax_cores_are_real_numbers(dtype):
+    with pytest.raises(TypeError, match=f"dtype must be a floating-point type.* got {dtype}"):
         DagTensor(Dag.path(3), choices=3, dtype=dtype)
+
+
+def test_free_cores_are_numbers():
+    with pytest.raises(TypeError, match=r"complex for free cores, got torch.int64"):
+        DagTensor(Dag.path(3), choices=3, parametrization="free", dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
