@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -15,6 +18,20 @@ def is_mapped(x: Tensor) -> bool:
             return True
         x = functorch.get_unwrapped(x)
     return False
+
+
+def unwrapped(x: Tensor) -> Tensor:
+    """A tensor as it is outside the transforms of `torch.func`; it must not be mapped by `vmap`."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """What is computed here may be kept: neither `torch.func` nor inference mode marks it as theirs."""
+    with torch._C._DisableFuncTorch(), torch.inference_mode(False):
+        yield
 
 
 def inspectable(x: Tensor) -> bool:

@@ -3,7 +3,13 @@
 import torch
 from torch.autograd import forward_ad
 
-from tensus_tn._torch_modes import inspectable, is_mapped, may_be_differentiated
+from tensus_tn._torch_modes import (
+    inspectable,
+    is_mapped,
+    lasting,
+    may_be_differentiated,
+    unwrapped,
+)
 
 
 def test_a_mapped_tensor_is_seen_inside_other_transforms():
@@ -45,3 +51,21 @@ def test_every_kind_of_derivative_is_seen():
     with forward_ad.dual_level():
         look(forward_ad.make_dual(x, x))
     assert seen == [True] * 4
+
+
+def test_what_is_made_to_last_is_of_no_transform_and_no_inference_mode():
+    made = []
+
+    def make(x):
+        with lasting():
+            made.append((unwrapped(x) + 1, torch.zeros(3)))
+        return x.sum()
+
+    torch.func.jvp(make, (torch.ones(3),), (torch.ones(3),))
+    torch.func.grad(lambda x: torch.func.grad(make)(x).sum())(torch.ones(3))
+    with torch.inference_mode():
+        make(torch.ones(3))
+        assert torch.zeros(1).is_inference()
+    for x in (x for pair in made for x in pair):
+        assert not x.is_inference()
+        assert len(x.numpy()) == 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tensus_tn._torch_modes import lasting
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.propagation import edge_lists, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
@@ -237,13 +238,14 @@ class RelationGraph:
         """
         names = self.relation_names
         chosen = None if choices is None else tuple(used_relations(names, dag, choices)) or None
-        ids = None if rows is None else as_ids("rows", rows, self.num_nodes)
-        source = None if support is None else as_ids("support", support, self.num_nodes)
-        key = dag, chosen, digest(ids), digest(source)
         if self._plans is None:
             object.__setattr__(self, "_plans", RowPlans())
         assert self._plans is not None
-        return self._plans.fetch(key, lambda: self._make_plan(dag, ids, chosen, source))
+        with lasting():
+            ids = None if rows is None else as_ids("rows", rows, self.num_nodes)
+            source = None if support is None else as_ids("support", support, self.num_nodes)
+            key = dag, chosen, digest(ids), digest(source)
+            return self._plans.fetch(key, lambda: self._make_plan(dag, ids, chosen, source))
 
     def _make_plan(
         self, dag: Dag, rows: Tensor | None, chosen: tuple[int, ...] | None, support: Tensor | None

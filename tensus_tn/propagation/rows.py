@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensus_tn._torch_modes import is_mapped, unwrapped
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.propagation.node_ids import require_ids
 from tensus_tn.propagation.segments import Segments
@@ -92,6 +93,11 @@ def as_ids(what: str, rows: Tensor, num_nodes: int) -> Tensor:
     """Ids (B,) in int64, from these or from a mask (N,)."""
     if not isinstance(rows, Tensor):
         raise TypeError(f"{what} must be a tensor, got {type(rows).__name__}")
+    if is_mapped(rows):
+        raise ValueError(
+            f"{what} can't be mapped by vmap: how many there are must not depend on it"
+        )
+    rows = unwrapped(rows)
     if rows.dtype == torch.bool:
         if tuple(rows.shape) != (num_nodes,):
             raise ValueError(f"{what}: a mask must have shape ({num_nodes},), got {rows.shape}")

@@ -322,6 +322,51 @@ def test_a_mask_and_a_plan_are_as_good_as_ids():
     assert repr(plan).startswith("RowPlan(2 rows of the sink; of 30 nodes, the states need ")
 
 
+@pytest.mark.parametrize(
+    "ids", [torch.tensor([4, 11, 4]), torch.tensor([4, 11], dtype=torch.int32)]
+)
+def test_transforms_of_torch_func(ids):
+    dag = DAGS["complete"]
+    graph, h, weights, _ = problem("as in DiffMG", dag, torch.float64, (2,), features=3)
+
+    def some(h):
+        return propagate_dag(graph, dag, h, weights, rows=ids, support=torch.arange(9))
+
+    def whole(h):
+        return propagate_dag(graph, dag, only(h, torch.arange(9)), weights)[ids.long()]
+
+    h, v = h.detach(), torch.randn(h.shape, dtype=h.dtype)
+    for transformed in (
+        lambda f: torch.func.jvp(f, (h,), (v,))[1],
+        lambda f: torch.func.grad(lambda h: (f(h) ** 2).sum())(h),
+        lambda f: torch.func.vmap(f)(torch.stack([h, v])),
+        lambda f: torch.func.jvp(torch.func.grad(lambda h: (f(h) ** 3).sum()), (h,), (v,))[1],
+    ):
+        torch.testing.assert_close(transformed(some), transformed(whole))
+    with pytest.raises(ValueError, match="rows can't be mapped by vmap"):
+        torch.func.vmap(lambda ids: propagate_dag(graph, dag, h, weights, rows=ids))(ids[:, None])
+
+
+def test_a_plan_made_in_inference_mode_or_a_transform_is_kept_for_training():
+    dag = DAGS["path"]
+    for evaluate in (torch.inference_mode(), None):
+        graph, h, weights, _ = problem("as in DiffMG", dag, torch.float32, (2,))
+        ids = torch.tensor([4, 11, 4])
+
+        def run(h, graph=graph, ids=ids, weights=weights):
+            return propagate_dag(graph, dag, h, weights, rows=ids).sum()
+
+        if evaluate is None:
+            torch.func.grad(run)(h.detach())
+        else:
+            with evaluate:
+                run(h)
+        plan = graph.plan_rows(dag, ids)
+        run(h).backward()
+        assert graph.plan_rows(dag, ids) is plan
+        assert len(pickle.dumps(plan)) > 0
+
+
 def test_compile():
     dag = DAGS["diamond"]
     graph, h, weights, _ = problem("as in DiffMG", dag, torch.float32, (2,))
