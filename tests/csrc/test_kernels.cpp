@@ -96,7 +96,12 @@ template <class T> std::vector<T> random_numbers(int64_t size) {
 template <class T> void compare(const std::vector<T>& got, const std::vector<double>& want, const char* what) {
   double scale = 1e-30, error = 0;
   for (size_t i = 0; i < want.size(); ++i) scale = std::max(scale, std::abs(want[i]));
-  for (size_t i = 0; i < want.size(); ++i) error = std::max(error, std::abs(get(got[i]) - want[i]));
+  bool numbers = true;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error = std::max(error, std::abs(get(got[i]) - want[i]));
+    numbers = numbers && std::isnan(get(got[i])) == std::isnan(want[i]);
+  }
+  CHECK(numbers, "%s was read or written where it must not be", what);
   CHECK(error <= Type<T>::eps * scale, "%s is off by %g of %g", what, error, scale);
 }
 
@@ -154,100 +159,222 @@ template <class I, class A> struct Graph {
   }
 };
 
+// ------------------------------------------------------------------------------------------ rows of states
+
+// Every other node, or every third and so on, from an offset; all nodes where step is 1, none where it is 0.
+template <class I> std::vector<I> every(int64_t step, int64_t nodes, int64_t offset = 0) {
+  std::vector<I> some;
+  for (int64_t n = offset; step && n < nodes; n += step) some.push_back(I(n));
+  return some;
+}
+
+template <class I> StateRows rows_of(const std::vector<I>& nodes, bool all, bool compact) {
+  if (all) return {};
+  return {false, nodes.data(), int64_t(nodes.size()), compact};
+}
+
+// The row of a state that a map gives for row n of a pass, and the one that it should give.
+template <class I> int64_t mapped(RowMap map, int64_t n) { return map ? static_cast<const I*>(map)[n] : n; }
+
+template <class I> int64_t place_of(const StateRows& state, int64_t node) {
+  if (state.all) return node;
+  const I* const nodes = static_cast<const I*>(state.node);
+  const I* const found = std::lower_bound(nodes, nodes + state.count, node);
+  if (found == nodes + state.count || *found != node) return -1;
+  return state.compact ? found - nodes : node;
+}
+
+// Random numbers where a state has a row; where it has none there is no memory, or none that may be read or written.
+template <class T, class I> std::vector<T> random_state(const StateRows& state, int64_t nodes, int64_t width) {
+  auto numbers = random_numbers<T>((state.all || !state.compact ? nodes : state.count) * width);
+  for (int64_t n = 0; !state.all && !state.compact && n < nodes; ++n)
+    for (int64_t k = 0; place_of<I>(state, n) < 0 && k < width; ++k) set(numbers[n * width + k], NAN);
+  return numbers;
+}
+
+// The same as exact numbers, to be added to: zeros, or what is there already.
+template <class T> std::vector<double> start_of(const std::vector<T>& state, bool accumulate) {
+  std::vector<double> start;
+  for (const T& x : state) start.push_back(accumulate || std::isnan(get(x)) ? get(x) : 0);
+  return start;
+}
+
 // ------------------------------------------------------------------------------------------ the three kernels
+
+// What a test leaves out: relations, and rows of the near state and of the far ones, which are compact or not.
+struct Part {
+  int used = 0xff, near_step = 1, far_step = 1;
+  bool near_compact = true, far_compact = true;
+
+  bool whole() const { return used == 0xff && near_step == 1 && far_step == 1; }
+};
+
+// The segments of each relation, and their rows.
+struct Order {
+  std::vector<int64_t> rel_ptr{0}, segment, row;
+
+  template <class I> static Order of(const Segments& g) {
+    Order order;
+    const I* const row_ptr = static_cast<const I*>(g.row_ptr);
+    for (int64_t i = 0; i < g.relations; ++i) {
+      for (int64_t n = 0; n < g.nodes; ++n)
+        for (int64_t s = row_ptr[n]; s < row_ptr[n + 1]; ++s)
+          if (g.seg_rel[s] == i) order.segment.push_back(s), order.row.push_back(n);
+      order.rel_ptr.push_back(int64_t(order.segment.size()));
+    }
+    return order;
+  }
+};
 
 template <class T, class I>
 void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int64_t degree, int64_t rank,
-                  std::vector<int64_t> far, int64_t features, int options, Team team) {
+                  std::vector<int64_t> far, int64_t features, int options, Team team, Part some = {}) {
   using A = typename Type<T>::Sum;
   const Graph<I, A> g(nodes, relations, degree, options & 1, options & 2, options & 4);
-  const int64_t S = g.view.segments, E = g.view.edges;
   CHECK(!kernels.check(g.view, team), "a sound structure was refused");
 
-  const auto x = random_numbers<T>(nodes * rank * features);
+  Flags used(relations);
+  for (int64_t i = 0; i < relations; ++i) used[i] = some.used >> (i % 8) & 1;
+  const std::vector<I> near_nodes = every<I>(some.near_step, nodes, 1);
+  std::vector<std::vector<I>> far_nodes;
+  Meeting states{rows_of(near_nodes, some.near_step == 1, some.near_compact), {}, false, bool(options & 4)};
+  for (size_t l = 0; l < far.size(); ++l) far_nodes.push_back(every<I>(some.far_step, nodes, int64_t(l)));
+  for (size_t l = 0; l < far.size(); ++l)
+    states.far.push_back(rows_of(far_nodes[l], some.far_step == 1, some.far_compact == (l % 2 == 0)));
+  const auto near_place = [&](int64_t n) { return place_of<I>(states.near, n); };
+  const auto far_place = [&](size_t l, int64_t n) { return place_of<I>(states.far[l], n); };
+
   std::vector<std::vector<T>> other, out;
   std::vector<std::vector<A>> w, dw;
+  std::vector<Flags> written;  // rows that nothing leads to are left to the caller where not all rows are there
   std::vector<std::vector<double>> want_out, want_dw;
   std::vector<Link> links;
   for (size_t l = 0; l < far.size(); ++l) {
-    other.push_back(random_numbers<T>(nodes * far[l] * features));
-    out.push_back(random_numbers<T>(nodes * far[l] * features));
+    other.push_back(random_state<T, I>(states.far[l], nodes, far[l] * features));
+    out.push_back(random_state<T, I>(states.far[l], nodes, far[l] * features));
     w.push_back(random_numbers<A>(relations * rank * far[l]));
     dw.push_back(random_numbers<A>(relations * rank * far[l]));
+    const int64_t step = rank * far[l];
+    for (int64_t k = 0; k < relations * step; ++k)  // what is not used has no weight
+      if (!used[k / step]) w[l][k] = 0;
     const bool accumulate = l % 2, turned = l % 3 == 1;
-    want_out.emplace_back(out[l].size());
-    for (size_t k = 0; accumulate && k < out[l].size(); ++k) want_out[l][k] = get(out[l][k]);
+    want_out.push_back(start_of(out[l], accumulate));
     want_dw.emplace_back(dw[l].size());
-    links.push_back({far[l], w[l].data(), rank * far[l], turned ? 1 : far[l], turned ? rank : 1, out[l].data(),
-                     accumulate, other[l].data(), dw[l].data()});
+    links.push_back({far[l], w[l].data(), step, turned ? 1 : far[l], turned ? rank : 1, out[l].data(), accumulate,
+                     other[l].data(), dw[l].data()});
+    written.emplace_back(out[l].size() / std::max<int64_t>(far[l] * features, 1), char(accumulate));
+    if (some.near_step != 1 || some.far_step != 1) links[l].written = written[l].data();
   }
-
-  g.each(true, [&](int64_t n, int64_t i, int64_t m, double a) {
+  // visit(link, p, q, where its weight stands) for every weight of a relation.
+  const auto each_weight = [&](int64_t i, const auto& visit) {
     for (size_t l = 0; l < far.size(); ++l)
       for (int64_t p = 0; p < rank; ++p)
-        for (int64_t q = 0; q < far[l]; ++q) {
-          const int64_t at = i * links[l].step + p * links[l].near + q * links[l].far;
-          for (int64_t f = 0; f < features; ++f) {
-            const double value = a * get(x[(m * rank + p) * features + f]);
-            want_out[l][(n * far[l] + q) * features + f] += w[l][at] * value;
-            want_dw[l][at] += value * get(other[l][(n * far[l] + q) * features + f]);
-          }
-        }
+        for (int64_t q = 0; q < far[l]; ++q) visit(l, p, q, i * links[l].step + p * links[l].near + q * links[l].far);
+  };
+  // pass(graph, row map of the near state), over the whole structure or what is selected of it.
+  const auto run = [&](bool mixed_first, const auto& pass) {
+    states.mixed_first = mixed_first;
+    if (some.whole()) return pass(g.view, nullptr, nullptr);
+    const Selection selection(g.view, used, states, true, team);
+    for (size_t l = 0; l < far.size(); ++l) links[l].row = selection.far_row(l);
+    Segments graph = selection.graph();
+    std::vector<A> seg_val(graph.segments), edge_val(graph.edges);
+    if (g.view.seg_val) selection.copy_segments(g.view.seg_val, seg_val.data(), sizeof(A), team);
+    if (g.view.edge_val) selection.copy_edges(g.view.edge_val, edge_val.data(), sizeof(A), team);
+    if (g.view.seg_val) graph.seg_val = seg_val.data();
+    if (g.view.edge_val) graph.edge_val = edge_val.data();
+    graph.whole = &g.view;
+    pass(graph, selection.near_row(), &selection);
+  };
+  const int64_t count = int64_t(far.size());
+
+  const auto x = random_state<T, I>(states.near, nodes, rank * features);
+  g.each(true, [&](int64_t n, int64_t i, int64_t m, double a) {
+    const int64_t from = near_place(m);
+    if (from < 0 || !used[i]) return;
+    each_weight(i, [&](size_t l, int64_t p, int64_t q, int64_t at) {
+      const int64_t to = far_place(l, n);
+      for (int64_t f = 0; to >= 0 && f < features; ++f) {
+        const double value = a * get(x[(from * rank + p) * features + f]);
+        want_out[l][(to * far[l] + q) * features + f] += w[l][at] * value;
+        want_dw[l][at] += value * get(other[l][(to * far[l] + q) * features + f]);
+      }
+    });
   });
-  kernels.gather_mix(Type<T>::real,
-                     {g.view, g.loops, x.data(), rank, features, links.data(), int64_t(far.size()), team});
+  run(false, [&](const Segments& graph, RowMap near_row, const Selection*) {
+    kernels.gather_mix(Type<T>::real, {graph, g.loops, x.data(), rank, features, links.data(), count, team, near_row});
+  });
   for (size_t l = 0; l < far.size(); ++l) {
+    for (int64_t k = 0; k < relations * links[l].step; ++k)
+      if (!used[k / links[l].step]) dw[l][k] = 0;  // of no meaning: self-loops may have added to it
+    const int64_t width = far[l] * features;
+    for (int64_t k = 0; links[l].written && k < int64_t(out[l].size()); ++k)
+      if (!written[l][k / width] && !std::isnan(get(out[l][k]))) set(out[l][k], 0);
     compare(out[l], want_out[l], "gather_mix: out");
     compare(dw[l], want_dw[l], "gather_mix: dw");
   }
 
-  // mix_gather: y (rank) from the links' other states.
-  std::vector<int64_t> rel_ptr(relations + 1), order, order_row;
-  for (int64_t i = 0; i < relations; ++i) {
-    for (int64_t n = 0; n < nodes; ++n)
-      for (int64_t s = g.row_ptr[n]; s < g.row_ptr[n + 1]; ++s)
-        if (g.seg_rel[s] == i) order.push_back(s), order_row.push_back(n);
-    rel_ptr[i + 1] = int64_t(order.size());
-  }
-  CHECK(int64_t(order.size()) == S, "a segment was lost");
-  for (const bool accumulate : {false, true}) {
-    auto y = random_numbers<T>(nodes * rank * features);
-    std::vector<double> want(y.size());
-    for (size_t k = 0; accumulate && k < y.size(); ++k) want[k] = get(y[k]);
+  for (const bool accumulate : {false, true}) {  // y is the near state
+    auto y = random_state<T, I>(states.near, nodes, rank * features);
+    auto want = start_of(y, accumulate);
     g.each(true, [&](int64_t n, int64_t i, int64_t m, double a) {
-      for (size_t l = 0; l < far.size(); ++l)
-        for (int64_t p = 0; p < rank; ++p)
-          for (int64_t q = 0; q < far[l]; ++q)
-            for (int64_t f = 0; f < features; ++f)
-              want[(n * rank + p) * features + f] += a *
-                                                     w[l][i * links[l].step + p * links[l].near + q * links[l].far] *
-                                                     get(other[l][(m * far[l] + q) * features + f]);
+      const int64_t to = near_place(n);
+      if (to < 0) return;
+      each_weight(i, [&](size_t l, int64_t p, int64_t q, int64_t at) {
+        const int64_t from = far_place(l, m);
+        for (int64_t f = 0; from >= 0 && f < features; ++f)
+          want[(to * rank + p) * features + f] += a * w[l][at] * get(other[l][(from * far[l] + q) * features + f]);
+      });
     });
-    std::vector<A> mixed(nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
-    kernels.mix_gather(Type<T>::real,
-                       {g.view, g.loops, rel_ptr.data(), order.data(), order_row.data(), y.data(), accumulate, rank,
-                        features, links.data(), int64_t(far.size()), mixed.data(), sums.data(), team});
+    run(true, [&](const Segments& graph, RowMap near_row, const Selection*) {
+      const Order order = Order::of<I>(graph);
+      std::vector<A> mixed(graph.nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
+      kernels.mix_gather(Type<T>::real,
+                         {graph, g.loops, order.rel_ptr.data(), order.segment.data(), order.row.data(), y.data(),
+                          accumulate, rank, features, links.data(), count, mixed.data(), sums.data(), team, near_row});
+    });
     compare(y, want, "mix_gather");
   }
 
-  // edge_gradient, without values.
-  Segments bare = g.view;
-  bare.seg_val = bare.edge_val = nullptr;
-  std::vector<A> grad = random_numbers<A>(E);
-  std::vector<double> want(E);
-  int64_t e = 0;
-  g.each(false, [&](int64_t n, int64_t i, int64_t m, double) {
-    for (size_t l = 0; l < far.size(); ++l)
-      for (int64_t p = 0; p < rank; ++p)
-        for (int64_t q = 0; q < far[l]; ++q)
-          for (int64_t f = 0; f < features; ++f)
-            want[e] += w[l][i * links[l].step + p * links[l].near + q * links[l].far] *
-                       get(x[(m * rank + p) * features + f]) * get(other[l][(n * far[l] + q) * features + f]);
-    ++e;
-  });
-  kernels.edge_gradient(Type<T>::real,
-                        {bare, x.data(), rank, features, links.data(), int64_t(far.size()), grad.data(), false, team});
-  compare(grad, want, "edge_gradient");
+  for (const bool accumulate : {false, true}) {  // without values
+    std::vector<A> grad = random_numbers<A>(g.view.edges);
+    auto want = start_of(grad, accumulate || !some.whole());
+    int64_t e = 0;
+    g.each(false, [&](int64_t n, int64_t i, int64_t m, double) {
+      const int64_t from = near_place(m);
+      each_weight(i, [&](size_t l, int64_t p, int64_t q, int64_t at) {
+        const int64_t to = far_place(l, n);
+        for (int64_t f = 0; from >= 0 && to >= 0 && f < features; ++f)
+          want[e] +=
+              w[l][at] * get(x[(from * rank + p) * features + f]) * get(other[l][(to * far[l] + q) * features + f]);
+      });
+      ++e;
+    });
+    run(false, [&](Segments graph, RowMap, const Selection* selection) {
+      graph.seg_val = graph.edge_val = nullptr;
+      std::vector<A> sums(selection ? graph.edges : 0);
+      kernels.edge_gradient(Type<T>::real, {graph, x.data(), rank, features, links.data(), count,
+                                            selection ? sums.data() : grad.data(), accumulate, team});
+      if (selection) selection->add_edges(sums.data(), grad.data(), sizeof(A), team);
+    });
+    compare(grad, want, "edge_gradient");
+  }
+}
+
+// Relations and rows are left out in all ways that differ.
+template <class T, class I> void test_parts(const Kernels& kernels) {
+  for (const int used : {0xff, 0x5})
+    for (const int near_step : {0, 1, 2})
+      for (const int far_step : {0, 1, 3})
+        for (const bool near_compact : {false, true})
+          for (const bool far_compact : {false, true}) {
+            const Part part{used, near_step, far_step, near_compact, far_compact};
+            test_kernels<T, I>(kernels, 1, 2, 1, 1, {2}, 3, 7, alone, part);
+            test_kernels<T, I>(kernels, 23, 3, 2, 2, {2, 1, 3}, 9, near_step + 4, three_threads, part);
+            test_kernels<T, I>(kernels, 9, 3, 2, 3, {1}, 16, far_step, alone, part);
+          }
+  if (sizeof(I) == 4)  // several chunks
+    test_kernels<T, I>(kernels, 2000, 3, 4, 1, {2, 1}, 3, 7, three_threads, {0x5, 2, 3, false, true});
 }
 
 template <class T, class I> void test_shapes(const Kernels& kernels) {
@@ -316,29 +443,6 @@ void test_passes() {
   CHECK((mixed_first(all, all, {2, 2, 2}, {0, 0, 1}, {1, 2, 2}, false) == Plan{false, false, false}), "equal ranks");
   CHECK((mixed_first(all, all, {1, 8, 1}, {0, 1}, {1, 2}, false) == Plan{false, true}), "a narrow sink");
   CHECK((mixed_first(leaving, entering, {1, 8, 1}, {0, 1}, {1, 2}, false) == Plan{false, false}), "of few edges");
-}
-
-// Every other node, or every third and so on, from an offset; all nodes where step is 1, none where it is 0.
-template <class I> std::vector<I> every(int64_t step, int64_t nodes, int64_t offset = 0) {
-  std::vector<I> some;
-  for (int64_t n = offset; step && n < nodes; n += step) some.push_back(I(n));
-  return some;
-}
-
-template <class I> StateRows rows_of(const std::vector<I>& nodes, bool all, bool compact) {
-  if (all) return {};
-  return {false, nodes.data(), int64_t(nodes.size()), compact};
-}
-
-// The row of a state that a map gives for row n of a pass, and the one that it should give.
-template <class I> int64_t mapped(RowMap map, int64_t n) { return map ? static_cast<const I*>(map)[n] : n; }
-
-template <class I> int64_t place_of(const StateRows& state, int64_t node) {
-  if (state.all) return node;
-  const I* const nodes = static_cast<const I*>(state.node);
-  const I* const found = std::lower_bound(nodes, nodes + state.count, node);
-  if (found == nodes + state.count || *found != node) return -1;
-  return state.compact ? found - nodes : node;
 }
 
 // The copy holds the segments of some relations at some rows, in order, without edges from nodes that the near state
@@ -534,9 +638,13 @@ int main() {
     if (!runnable) continue;
     CHECK(use_kernels(kernels->isa), "%s", kernels->isa);
     test_shapes<float, int32_t>(*kernels);
+    test_parts<float, int32_t>(*kernels);
     test_shapes<float, int64_t>(*kernels);
+    test_parts<float, int64_t>(*kernels);
     test_shapes<double, int32_t>(*kernels);
+    test_parts<double, int32_t>(*kernels);
     test_shapes<Half, int32_t>(*kernels);
+    test_parts<Half, int32_t>(*kernels);
     test_check(*kernels);
   }
   CHECK(!use_kernels("mmx"), "an unknown instruction set");
