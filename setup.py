@@ -46,6 +46,7 @@ WITH_TORCH = [
     "csrc/ops_assemble.cpp",
     "csrc/ops_cpu.cpp",
     "csrc/ops_rules.cpp",
+    "csrc/ops_sample.cpp",
     "csrc/selection_cache.cpp",
     "csrc/team.cpp",
 ]
@@ -55,6 +56,7 @@ WITHOUT_TORCH = [
     "csrc/cpu/assemble.cpp",
     "csrc/cpu/frontier.cpp",
     "csrc/cpu/needed.cpp",
+    "csrc/cpu/sample.cpp",
     "csrc/cpu/select.cpp",
 ]
 KERNELS, DISPATCH = "csrc/cpu/kernels.cpp", "csrc/cpu/dispatch.cpp"

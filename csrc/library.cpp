@@ -10,6 +10,9 @@
 // ranges[4 i], ranges[4 i + 2] and have ranges[4 i + 1], ranges[4 i + 3] nodes. It returns row_ptr, seg_rel, seg_ptr
 // and col of the forward structure, then those of its transpose, its perm, and with `positions` the place of every
 // given edge.
+//
+// Of `sample_block`, fan_out is (hops, relations), see cpu/sample.h. It returns the node of each row, the row of each
+// seed, the number of each segment and of each edge in the whole graph, then the structures as `assemble`, and perm.
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
 
@@ -31,6 +34,7 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "needed_rows(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
       "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");
   m.def("assemble(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) -> Tensor[]");
+  m.def("sample_block(Tensor seeds, Tensor[] forward, int[] fan_out, int relations, int seed) -> Tensor[]");
 }
 
 // ---------------------------------------------------------------------------------------------- the Python module

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from tensus_tn.network.plan_cache import set_plan_cache_size
     from tensus_tn.network.tensor import DagTensor
     from tensus_tn.network.top_k import TopK
+    from tensus_tn.propagation.blocks import Block, NeighborBlocks
     from tensus_tn.propagation.extension import show_config
     from tensus_tn.propagation.functional import propagate, propagate_dag
     from tensus_tn.propagation.relation_graph import RelationGraph
 
 __all__ = [
+    "Block",
     "Dag",
     "DagTensor",
     "LikelihoodReport",
+    "NeighborBlocks",
     "RelationGraph",
     "Report",
     "TopK",
@@ -37,9 +40,11 @@ __all__ = [
 
 # Each is imported when it is first used: so a command answers before torch is loaded.
 _MODULES = {
+    "Block": "propagation.blocks",
     "Dag": "dag",
     "DagTensor": "network.tensor",
     "LikelihoodReport": "fitting.report",
+    "NeighborBlocks": "propagation.blocks",
     "RelationGraph": "propagation.relation_graph",
     "Report": "fitting.report",
     "TopK": "network.top_k",

@@ -1,4 +1,4 @@
-"""The operators `tensus_tn::propagate`, its backward pass and `assemble`, completed for torch.
+"""The operators `tensus_tn::propagate`, its backward pass and those on graphs, completed for torch.
 
 The extension defines their schemas and kernels, for the CPU and, where it was built with nvcc, for
 CUDA. Here they get a plain PyTorch implementation for whatever has no kernel, shapes for tracing,
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn.propagation import derivatives, extension, reference, rows
+from tensus_tn.propagation import derivatives, extension, reference, rows, sampling
 from tensus_tn.propagation.arguments import Arguments, Wanted
 
 # As in csrc/library.cpp, where they are defined if the extension is there (a test compares).
@@ -39,6 +39,9 @@ SCHEMAS = {
     "assemble": (
         "(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) "
         "-> Tensor[]"
+    ),
+    "sample_block": (
+        "(Tensor seeds, Tensor[] forward, int[] fan_out, int relations, int seed) -> Tensor[]"
     ),
 }
 
@@ -80,6 +83,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "propagate_backward": lambda *inputs: reference.propagate_backward(*_as_backward(inputs)),
     "assemble": reference.assemble,
     "needed_rows": rows.needed_rows,
+    "sample_block": sampling.sample_block,
 }
 for _name, _function in PLAIN.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
@@ -106,6 +110,18 @@ def _(
         return [empty(nodes + 1), relations, empty(segments + 1), empty(edges)]
 
     return [*structure(segments), *structure(back_segments), empty(edges), empty(given)]
+
+
+@torch.library.register_fake("tensus_tn::sample_block", lib=_library)
+def _(
+    seeds: Tensor, forward: list[Tensor], fan_out: list[int], relations: int, seed: int
+) -> list[Tensor]:
+    new_size: Callable[[], Any] = torch.library.get_ctx().new_dynamic_size
+    nodes, segments, back_segments, edges = (new_size() for _ in range(4))
+    numbers = [seeds.new_empty(size) for size in (nodes, seeds.shape[0], segments, edges)]
+    ways = [(nodes + 1, size, size + 1, edges) for size in (segments, back_segments)]
+    parts = [size for way in ways for size in way] + [edges]
+    return numbers + [seeds.new_empty(size, dtype=torch.int32) for size in parts]
 
 
 @torch.library.register_fake("tensus_tn::propagate", lib=_library)

@@ -4,6 +4,7 @@ import io
 import random
 import tempfile
 import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -96,14 +97,12 @@ def npz_bytes(arrays: dict[str, Any], mapped: bool = False) -> bytes:
 def use_map(path: Path) -> None:
     """What is mapped unseen may hold anything, but only an error comes of it."""
     graph = RelationGraph.load(path, mmap=True)
-    try:
+    with suppress(RuntimeError, IndexError):
         propagate(
             graph,
             torch.ones(graph.num_nodes, 1, 3, dtype=graph.dtype),
             torch.ones(graph.num_relations, 1, 1, dtype=graph.dtype),
         )
-    except (RuntimeError, IndexError) as error:
-        assert str(error)
     use_graph(path, mmap=True, verify=True)
 
 
