@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tensus_tn.propagation.relation_graph import RelationGraph
 
-_size = 8
+_size = 16
 _graphs: OrderedDict[Hashable, tuple[list[weakref.ref[Tensor]], RelationGraph]] = OrderedDict()
 
 
@@ -20,11 +20,12 @@ def set_graph_cache_size(size: int) -> None:
     """Bound the cache of converted graphs, and empty it; 0 turns it off.
 
     A graph of PyG is converted when a layer first sees it, and found again while its tensors are the
-    same objects, unchanged (torch counts changes in place). It is forgotten with them.
+    same objects, unchanged (torch counts changes in place). It is forgotten with them. So are sparse
+    features, which are multiplied as graphs.
 
     Example:
         >>> set_graph_cache_size(0)
-        >>> set_graph_cache_size(8)  # as at the start
+        >>> set_graph_cache_size(16)  # as at the start
     """
     global _size
     if not isinstance(size, int) or size < 0:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tensus_tn._arguments import check_memory, check_size
 from tensus_tn._torch_modes import inspectable
+from tensus_tn.nn.sparse_features import sparse_product
 from tensus_tn.propagation.node_ids import require_ids
 
 T = TypeVar("T")
@@ -61,15 +62,20 @@ class Projection(nn.Linear):
         True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, out_features) from (n, in_features), or from ids (n,)."""
+    def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
+        """(n, out_features) from (n, in_features), or from ids (n,).
+
+        Dropout is of features, of the non-zeros where these are sparse; or of what ids become.
+        """
         if x.ndim == 1 and not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
             y = F.embedding(require_ids("feature id", x, self.in_features), self.weight.t())
-        else:
-            check_features("features", x, self.in_features)
-            if x.layout == torch.strided:
-                return F.linear(x, self.weight, self.bias)
-            y = torch.sparse.mm(x, self.weight.t())
+            return F.dropout(self._shifted(y), dropout)
+        check_features("features", x, self.in_features)
+        if x.layout == torch.strided:
+            return F.linear(F.dropout(x, dropout), self.weight, self.bias)
+        return self._shifted(sparse_product(x, self.weight.t(), dropout))
+
+    def _shifted(self, y: Tensor) -> Tensor:
         return y if self.bias is None else y + self.bias
 
 
@@ -177,29 +183,8 @@ def _mapped(maps: nn.Module, x: Tensor | NodeInputs[Tensor], dropout: float) -> 
 def _project(project: nn.Module, x: Tensor, dropout: float) -> Tensor:
     if not isinstance(x, Tensor):
         raise TypeError(f"features must be a tensor, got {type(x).__name__}")
-    y: Tensor = project(drop_features(x, dropout))
-    return F.dropout(y, dropout) if x.ndim == 1 else y
-
-
-def drop_features(x: Tensor, p: float) -> Tensor:
-    """Dropout of features in training: of all entries, or of the non-zeros of a sparse matrix.
-
-    Ids stay as they are: it is the vectors that they become which can be dropped.
-
-    Example:
-        >>> drop_features(torch.eye(3).to_sparse(), 0.5).to_dense().count_nonzero() <= 3
-        tensor(True)
-    """
-    if p == 0 or not x.is_floating_point():
-        return x
-    if x.layout == torch.strided:
-        return F.dropout(x, p)
-    if x.layout == torch.sparse_csr:
-        kept = F.dropout(x.values(), p)
-        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), kept, x.shape)
-    coo = x.to_sparse_coo().coalesce()
-    kept = F.dropout(coo.values(), p)
-    return torch.sparse_coo_tensor(coo.indices(), kept, x.shape, is_coalesced=True)
+    y: Tensor = project(x, dropout)
+    return y
 
 
 def check_node_types(x: Mapping[str, object], node_types: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tensus_tn.nn import MetaGraphNet, NodeInputs
-from tensus_tn.nn.projection import Projection, Projections, drop_features
+from tensus_tn.nn.projection import Projection, Projections
 from tests.nn.meta_graphs import SIZES, TYPES
 
 
@@ -38,16 +38,22 @@ def test_dropout_of_features_keeps_some_and_scales_them(form):
         "csr": x.to_sparse_csr(),
         "csc": x.to_sparse_csc(),
     }[form]
-    dropped = drop_features(given, 0.25).to_dense()
+    same = Projection(50, 50, bias=False)
+    torch.nn.init.eye_(same.weight)
+    dropped = same(given, dropout=0.25)
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], x[kept] / 0.75)
     assert 0.7 < kept.sum() / (x != 0).sum() < 0.8
-    assert drop_features(given, 0.0) is given
+    torch.testing.assert_close(same(given), x)
 
 
-def test_ids_are_not_dropped():
-    ids = torch.arange(5)
-    assert drop_features(ids, 0.5) is ids
+def test_dropout_of_ids_is_of_what_they_become():
+    torch.manual_seed(0)
+    project, ids = Projection(5, 400), torch.arange(5)
+    dropped = project(ids, dropout=0.25)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], project(ids)[kept] / 0.75)
+    assert 0.7 < kept.float().mean() < 0.8
 
 
 def test_more_weights_than_the_memory_holds_are_refused():
