@@ -45,6 +45,7 @@ LIBRARY, OPS_CUDA = "csrc/library.cpp", "csrc/ops_cuda.cpp"
 WITH_TORCH = [
     "csrc/ops_assemble.cpp",
     "csrc/ops_cpu.cpp",
+    "csrc/ops_pass.cpp",
     "csrc/ops_rules.cpp",
     "csrc/ops_sample.cpp",
     "csrc/selection_cache.cpp",

@@ -6,6 +6,15 @@
 // With `needed`, ascending rows of every state, only these are worked on: state k is (len(needed[k]), ranks[k], F), but
 // h is whole. They must be what needed_rows returns, or more. An empty list stands for all rows of all states.
 //
+// gather_mix and mix_gather are single passes (see graph.h) over rows of a graph that may have more columns than rows.
+// Row n of the structure is row rows[n] of the states, -1 where they lack it, or n without `rows`; its self-loops are
+// seg_loop on its pairs, which are row_ptr and seg_rel as those of a structure. Link l has the weights w[l], (C, d_j,
+// d_k), from the tail or from the head. In gather_mix, an empty out[l] is not written. mix_gather takes as many rows as
+// there are columns, those beyond the receiving ones empty and with rows[n] = -1.
+//
+// plan_passes says which edges of the DAG are mixed first (see passes.h) on a graph of `nodes` nodes where relation i
+// has edges[i]; empty_state gives memory that is not initialised.
+//
 // Of `assemble`, each list i of edges leads from cols[i] to rows[i], ids within the ranges of nodes that begin at
 // ranges[4 i], ranges[4 i + 2] and have ranges[4 i + 1], ranges[4 i + 3] nodes. It returns row_ptr, seg_rel, seg_ptr
 // and col of the forward structure, then those of its transpose, its perm, and with `positions` the place of every
@@ -33,6 +42,17 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
   m.def(
       "needed_rows(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
       "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");
+  m.def(
+      "gather_mix(Tensor x, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? seg_loop, "
+      "Tensor[] structure, Tensor[] pairs, Tensor? rows, Tensor(a!)[] out, int[] accumulate, Tensor[] other, "
+      "Tensor(b!)[] dw, bool from_tail) -> ()");
+  m.def(
+      "mix_gather(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, "
+      "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? rows, Tensor[] other, bool from_tail) -> ()");
+  m.def(
+      "plan_passes(Tensor edges, int nodes, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool backward) "
+      "-> int[]");
+  m.def("empty_state(Tensor like, int nodes, int rank) -> Tensor");
   m.def("assemble(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) -> Tensor[]");
   m.def("sample_block(Tensor seeds, Tensor[] forward, int[] fan_out, int relations, int seed) -> Tensor[]");
 }

@@ -10,47 +10,17 @@
 #include <tuple>
 #include <vector>
 
-#include "arguments.h"
-#include "cpu/arena.h"
 #include "cpu/needed.h"
 #include "cpu/select.h"
+#include "ops_cpu.h"
 #include "passes.h"
 #include "selection_cache.h"
-#include "team.h"
 
 namespace {
 
 using namespace tensus;
 
-// ---------------------------------------------------------------------------------------------- memory
-
-Tensor new_state(const Tensor& like, int64_t nodes, int64_t rank, int64_t features) {
-  const int64_t bytes = nodes * rank * features * int64_t(like.element_size());
-  if (bytes < int64_t(kLarge)) return torch::stable::new_empty(like, {nodes, rank, features});
-  return torch::stable::from_blob(acquire_block(size_t(bytes)), {nodes, rank, features}, {rank * features, features, 1},
-                                  like.device(), like.scalar_type(), release_block);
-}
-
 // ---------------------------------------------------------------------------------------------- arguments
-
-Real real_of(const Tensor& h) {
-  switch (h.scalar_type()) {
-    case ScalarType::Float: return Real::f32;
-    case ScalarType::Double: return Real::f64;
-    case ScalarType::BFloat16: return Real::bf16;
-    default: STD_TORCH_CHECK(false, "h must be float32, float64 or bfloat16");
-  }
-}
-
-bool all_zero(const Tensor& t) {
-  const auto zeros = [n = t.numel()](const auto* x) { return std::all_of(x, x + n, [](auto v) { return v == 0; }); };
-  return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
-}
-
-void check_indices(const Segments& g, const char* name) {
-  const char* problem = kernels().check(g, torch_team);
-  STD_TORCH_CHECK(!problem, name, ": ", problem);
-}
 
 // The links that one pass serves, the states at their far ends, and the relations that they use.
 struct Pass {
@@ -94,7 +64,7 @@ class CpuProblem : public Problem {
     return {false, needed[k].const_data_ptr(), needed[k].numel(), k > 0};
   }
 
-  Tensor new_state(int64_t k) const { return ::new_state(h, rows(k), dag.ranks[k], features); }
+  Tensor new_state(int64_t k) const { return tensus::new_state(h, rows(k), dag.ranks[k], features); }
 
   // Edge e in a pass, seen from its tail or from its head.
   Link& serve(int64_t e, bool from_tail, Pass& pass) const {
@@ -161,38 +131,20 @@ class ByRelation {
   explicit ByRelation(const CpuProblem& problem, const Segments& g) : problem_(problem), g_(g) {}
 
   void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links, RowMap row) {
-    if (rel_ptr_.empty()) prepare();
+    if (!segments_) segments_.emplace(g_);
     const Tensor mixed = workspace(rank), sums = workspace(problem_.real == Real::bf16 ? rank : 0);
-    kernels().mix_gather(problem_.real,
-                         {g_, problem_.loops, rel_ptr_.data(), order_.data(), order_row_.data(), y.mutable_data_ptr(),
-                          accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
-                          mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row});
+    kernels().mix_gather(
+        problem_.real, {g_, problem_.loops, segments_->rel_ptr.data(), segments_->order.data(), segments_->row.data(),
+                        y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
+                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row});
   }
 
  private:
   Tensor workspace(int64_t rank) const { return new_state(problem_.w, g_.nodes, rank, problem_.features); }
 
-  void prepare() {
-    rel_ptr_.assign(g_.relations + 1, 0);
-    for (int64_t s = 0; s < g_.segments; ++s) ++rel_ptr_[g_.seg_rel[s] + 1];
-    std::partial_sum(rel_ptr_.begin(), rel_ptr_.end(), rel_ptr_.begin());
-    order_.resize(g_.segments);
-    order_row_.resize(g_.segments);
-    Ints next(rel_ptr_);
-    const auto row_end = [this](int64_t n) {
-      return g_.wide ? static_cast<const int64_t*>(g_.row_ptr)[n + 1] : static_cast<const int32_t*>(g_.row_ptr)[n + 1];
-    };
-    for (int64_t n = 0, s = 0; n < g_.nodes; ++n)
-      for (; s < row_end(n); ++s) {
-        const int64_t at = next[g_.seg_rel[s]]++;
-        order_[at] = s;
-        order_row_[at] = n;
-      }
-  }
-
   const CpuProblem& problem_;
   const Segments& g_;
-  Ints rel_ptr_, order_, order_row_;
+  std::optional<RelationOrder> segments_;
 };
 
 constexpr int64_t kLeast = 8;  // a copy pays only if it leaves out at least one edge in this many

@@ -21,7 +21,15 @@ KNOWS = {
     "data": {"propagation"},
     "tasks": {"explorer", "network", "fitting", "propagation", "nn", "data"},
 }
-OPTIONAL = {"torch_geometric", "torch_sparse", "dgl", "matplotlib", "networkx", "tensorboard"}
+OPTIONAL = {
+    "torch_geometric",
+    "torch_sparse",
+    "dgl",
+    "matplotlib",
+    "networkx",
+    "pymetis",
+    "tensorboard",
+}
 
 
 def module_name(path):

@@ -34,6 +34,7 @@ from tensus_tn.nn.projection import (
 from tensus_tn.nn.schema import EdgeType, Metadata, Schema
 from tensus_tn.nn.search import MetaGraphSearch
 from tensus_tn.propagation.assembly import Normalize
+from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 EdgeWeights = Mapping[EdgeType, Tensor] | None
@@ -359,7 +360,7 @@ class MetaGraphConv(nn.Module):
     def forward(
         self,
         x: Tensor,
-        graph: RelationGraph,
+        graph: RelationGraph | GraphPart,
         *,
         draw: Sequence[Draw] | None = None,
         rows: Tensor | slice | None = None,
@@ -446,7 +447,9 @@ class MetaGraphConv(nn.Module):
         y = self._finish(self._propagate(h, graph, draw))
         return {kind: y[rows] for kind, rows in graph.node_types.items() if kind in x}
 
-    def graph_of(self, x: Features, graph: Any, weights: EdgeWeights = None) -> RelationGraph:
+    def graph_of(
+        self, x: Features, graph: Any, weights: EdgeWeights = None
+    ) -> RelationGraph | GraphPart:
         """The graph as a `RelationGraph`, converted if it is not one, over the nodes of `x`.
 
         Its node types must stand in the order of the metadata; if that names none, in that of `x`.
@@ -455,8 +458,8 @@ class MetaGraphConv(nn.Module):
             kind: num_nodes(kind, x[kind]) if kind in x else 0
             for kind in self.schema.node_types or x
         }
-        converted: RelationGraph
-        if isinstance(graph, RelationGraph):
+        converted: RelationGraph | GraphPart
+        if isinstance(graph, RelationGraph | GraphPart):
             if weights is not None:
                 raise ValueError("a RelationGraph has its values: give weights by with_values")
             converted = graph
@@ -472,7 +475,7 @@ class MetaGraphConv(nn.Module):
     def _propagate(
         self,
         h: Tensor,
-        graph: RelationGraph,
+        graph: RelationGraph | GraphPart,
         draw: Sequence[Draw] | None,
         rows: Tensor | None = None,
     ) -> Tensor:
@@ -504,8 +507,8 @@ class MetaGraphConv(nn.Module):
             raise ValueError("a derived layer has its meta-graphs, but no distribution over them")
         return module
 
-    def _check_graph(self, graph: RelationGraph) -> None:
-        if not isinstance(graph, RelationGraph):
+    def _check_graph(self, graph: RelationGraph | GraphPart) -> None:
+        if not isinstance(graph, RelationGraph | GraphPart):
             raise TypeError(f"graph must be a RelationGraph, got {type(graph).__name__}")
         if graph.relation_names != self.schema.relations:
             raise ValueError(

@@ -14,6 +14,7 @@ from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.tensor import DagTensor
 from tensus_tn.nn.links import useful_links
 from tensus_tn.propagation.functional import propagate_dag
+from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 
@@ -68,7 +69,11 @@ def draw_meta_graph(
 
 
 def follow_draw(
-    tensor: DagTensor, draw: Draw, h: Tensor, graph: RelationGraph, rows: Tensor | None = None
+    tensor: DagTensor,
+    draw: Draw,
+    h: Tensor,
+    graph: RelationGraph | GraphPart,
+    rows: Tensor | None = None,
 ) -> Tensor:
     """The state (N, F) of the sink, or its `rows`, along the relations drawn, with their weights."""
     _check_draw(tensor, draw)
@@ -77,7 +82,7 @@ def follow_draw(
 
 
 def follow(
-    graph: RelationGraph,
+    graph: RelationGraph | GraphPart,
     dag: Dag,
     h: Tensor,
     relations: Mapping[Edge, str],

@@ -12,6 +12,7 @@ from tensus_tn.nn.links import useful_links
 from tensus_tn.nn.meta_graph import MetaGraph, check_meta_graphs
 from tensus_tn.nn.schema import IDENTITY
 from tensus_tn.propagation.functional import propagate_dag
+from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 
@@ -71,7 +72,9 @@ class FixedMetaGraphs(nn.Module):
                 f"links and sinks are {theirs} there, {self._computed} here"
             )
 
-    def forward(self, h: Tensor, graph: RelationGraph, *, rows: Tensor | None = None) -> Tensor:
+    def forward(
+        self, h: Tensor, graph: RelationGraph | GraphPart, *, rows: Tensor | None = None
+    ) -> Tensor:
         """The state (N, F) of the sink, or its `rows` (B, F), from that of the source, (N, F)."""
         weights = self.constant
         if self.logits is not None:

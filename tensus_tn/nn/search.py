@@ -13,6 +13,7 @@ from tensus_tn.network.structure import Rank, Structure, Ties
 from tensus_tn.network.tensor import DagTensor
 from tensus_tn.nn.drawn import Draw, draw_meta_graph, follow_draw
 from tensus_tn.propagation.functional import propagate_dag
+from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 
@@ -102,7 +103,7 @@ class MetaGraphSearch(nn.Module):
     def forward(
         self,
         h: Tensor,
-        graph: RelationGraph,
+        graph: RelationGraph | GraphPart,
         draw: Draw | None = None,
         *,
         rows: Tensor | None = None,
@@ -115,7 +116,9 @@ class MetaGraphSearch(nn.Module):
             return follow_draw(self.tensor, draw, h, graph, rows)
         return self._expected(h, graph, self.weights(), rows)
 
-    def per_query(self, h: Tensor, graph: RelationGraph, cores: Mapping[Edge, Tensor]) -> Tensor:
+    def per_query(
+        self, h: Tensor, graph: RelationGraph | GraphPart, cores: Mapping[Edge, Tensor]
+    ) -> Tensor:
         """The states (Q, N, F) of the sink for cores (Q, C_e, d_j, d_k) of `Q` queries.
 
         The cores take the place of the tensor's own, and must be normalised like them. `h` is
@@ -134,7 +137,7 @@ class MetaGraphSearch(nn.Module):
     def _expected(
         self,
         h: Tensor,
-        graph: RelationGraph,
+        graph: RelationGraph | GraphPart,
         weights: Mapping[Edge, Tensor],
         rows: Tensor | None = None,
     ) -> Tensor:

@@ -51,11 +51,11 @@ def assemble(
     dtype: torch.dtype | None = None,
 ) -> Parts:
     """Add self-loops and special relations, sort all edges, sum duplicates and normalise."""
-    dtype = checked_dtype(_dtype_of_values(relations) if dtype is None else dtype)
+    dtype = checked_dtype(dtype_of_values(relations) if dtype is None else dtype)
     num_nodes = sum(counts.values())
     names = [edges.name for edges in relations] + ["identity"] * identity + ["zero"] * zero
     check_names(names)
-    modes = _modes(normalize, relations)
+    modes = modes_of(normalize, relations)
     folded = [False] * len(relations)
     if self_loops:
         learns = any(e.value is not None and e.value.requires_grad for e in relations)
@@ -190,7 +190,7 @@ def checked_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _dtype_of_values(relations: Sequence[Edges]) -> torch.dtype:
+def dtype_of_values(relations: Sequence[Edges]) -> torch.dtype:
     """The type that holds all given values: theirs if they are floating, otherwise torch's default."""
     given = {edges.dtype for edges in relations} - {None}
     if not given:
@@ -246,7 +246,7 @@ def _is_identity(forward: Segments, value: Tensor, relation: int) -> bool:
     return joins and bool((value[mine] == 1).all())
 
 
-def _modes(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]:
+def modes_of(normalize: Normalize, relations: Sequence[Edges]) -> list[str | None]:
     """The normalisation of every relation, checked against its values."""
     names = [edges.name for edges in relations]
     by_name: dict[str, str | None]

@@ -14,6 +14,7 @@ from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.gpu import check_gpu
+from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.propagation.rows import RowPlan, ends, used_relations
@@ -21,14 +22,14 @@ from tensus_tn.propagation.rows import RowPlan, ends, used_relations
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
-def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
+def propagate(graph: RelationGraph | GraphPart, h: Tensor, w: Tensor) -> Tensor:
     """`y[:, q] = sum_{i,p} w[i, p, q] A^i h[:, p]`, differentiable in `h`, `w` and the edge values.
 
     To any order, backward and forward: with `create_graph=True`, `torch.autograd.forward_ad` and the
     transforms of `torch.func`, `vmap` among them. `torch.compile` and `torch.export` work.
 
     Args:
-        graph: `C` relations over `N` nodes.
+        graph: `C` relations over `N` nodes; or the part of a `DistributedGraph` that is here.
         h: Features (N, P, F) in float32, float64, bfloat16 or, on a GPU, float16; sums are
             float32 (float64 for float64).
         w: Weights (C, P, Q), used in the type of the sums.
@@ -52,7 +53,7 @@ def propagate(graph: RelationGraph, h: Tensor, w: Tensor) -> Tensor:
 
 @overload
 def propagate_dag(
-    graph: RelationGraph,
+    graph: RelationGraph | GraphPart,
     dag: Dag,
     h: Tensor,
     weights: Mapping[Edge, Tensor],
@@ -64,7 +65,7 @@ def propagate_dag(
 ) -> Tensor: ...
 @overload
 def propagate_dag(
-    graph: RelationGraph,
+    graph: RelationGraph | GraphPart,
     dag: Dag,
     h: Tensor,
     weights: Mapping[Edge, Tensor],
@@ -73,7 +74,7 @@ def propagate_dag(
     return_states: Literal[True],
 ) -> dict[Node, Tensor]: ...
 def propagate_dag(
-    graph: RelationGraph,
+    graph: RelationGraph | GraphPart,
     dag: Dag,
     h: Tensor,
     weights: Mapping[Edge, Tensor],
@@ -133,19 +134,19 @@ def propagate_dag(
     # An empty list, of a graph without relations, would confuse torch's check of the gradients.
     chosen = None if choices is None else used_relations(graph.relation_names, dag, choices) or None
     if isinstance(rows, RowPlan):
+        if isinstance(graph, GraphPart):
+            raise TypeError("rows: plans are for whole graphs; give ids or a mask of the rows here")
         if support is not None:
             raise ValueError("support: a plan of rows has its own, see RelationGraph.plan_rows")
         _check_plan(rows, graph, dag, chosen)
         return _sink_rows(rows, graph, source, w, ranks, chosen)
     if rows is not None or support is not None:
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not isinstance(graph, GraphPart):
             plan = graph.plan_rows(dag, rows, choices, support=support)
             return _sink_rows(plan, graph, source, w, ranks, chosen)
         source = source if support is None else _supported(source, support)
     states = _run(graph, source, w, ranks, *ends(dag), chosen)
-    if (
-        rows is not None
-    ):  # in a graph of torch.compile, which can't depend on how many rows there are
+    if rows is not None:  # torch.compile can't depend on how many there are; parts have no plans
         return states[-1][rows]
     if not return_states:
         return states[-1]
@@ -188,7 +189,7 @@ def _check_plan(
 
 
 def _run(
-    graph: RelationGraph,
+    graph: RelationGraph | GraphPart,
     h: Tensor,
     w: Tensor,
     ranks: Sequence[int],
@@ -201,6 +202,8 @@ def _run(
         extension.warn_about_problem()
         if h.is_cuda:
             check_gpu(h.device)
+    if isinstance(graph, GraphPart):
+        return graph.states(h, w, ranks, tails, heads, chosen)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else _converted(graph, sums)
     forward, backward = graph.forward, graph.backward
@@ -246,8 +249,8 @@ def _converted(graph: RelationGraph, dtype: torch.dtype) -> RelationGraph:
     return converted
 
 
-def _check_features(graph: RelationGraph, h: Tensor, shape: str) -> None:
-    if not isinstance(graph, RelationGraph):
+def _check_features(graph: RelationGraph | GraphPart, h: Tensor, shape: str) -> None:
+    if not isinstance(graph, RelationGraph | GraphPart):
         raise TypeError(f"graph must be a RelationGraph, got {type(graph).__name__}")
     if not isinstance(h, Tensor):
         raise TypeError(f"h must be a tensor, got {type(h).__name__}")
@@ -288,7 +291,7 @@ def _check_weights(
 
 
 def _ranks(
-    graph: RelationGraph, dag: Dag, source_rank: int, weights: Mapping[Edge, Tensor]
+    graph: RelationGraph | GraphPart, dag: Dag, source_rank: int, weights: Mapping[Edge, Tensor]
 ) -> list[int]:
     """The rank of every node, in the order of `dag.nodes`; checks that the weights agree."""
     if missing := [edge for edge in dag.edges if edge not in weights]:

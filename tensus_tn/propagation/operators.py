@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn.propagation import derivatives, extension, reference, rows, sampling
+from tensus_tn.propagation import derivatives, extension, passes, reference, rows, sampling
 from tensus_tn.propagation.arguments import Arguments, Wanted
 
 # As in csrc/library.cpp, where they are defined if the extension is there (a test compares).
@@ -36,6 +36,21 @@ SCHEMAS = {
         "Tensor[] backward, int[] tails, int[] heads, int[]? chosen, int states, int relations) "
         "-> Tensor[]"
     ),
+    "gather_mix": (
+        "(Tensor x, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? seg_loop, "
+        "Tensor[] structure, Tensor[] pairs, Tensor? rows, Tensor(a!)[] out, int[] accumulate, "
+        "Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()"
+    ),
+    "mix_gather": (
+        "(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, "
+        "Tensor? loop, Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? rows, "
+        "Tensor[] other, bool from_tail) -> ()"
+    ),
+    "plan_passes": (
+        "(Tensor edges, int nodes, int[] ranks, int[] tails, int[] heads, int[]? chosen, "
+        "bool backward) -> int[]"
+    ),
+    "empty_state": "(Tensor like, int nodes, int rank) -> Tensor",
     "assemble": (
         "(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) "
         "-> Tensor[]"
@@ -84,6 +99,10 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "assemble": reference.assemble,
     "needed_rows": rows.needed_rows,
     "sample_block": sampling.sample_block,
+    "gather_mix": passes.gather_mix,
+    "mix_gather": passes.mix_gather,
+    "plan_passes": passes.plan_passes,
+    "empty_state": passes.empty_state,
 }
 for _name, _function in PLAIN.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")

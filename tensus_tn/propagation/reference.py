@@ -24,43 +24,46 @@ _EDGES_AT_ONCE = (
 
 
 @dataclass(frozen=True)
-class _Loops:
+class Loops:
     """The diagonals: `loop[i]`, and `correction` more on the (row, relation) of the segments."""
 
     loop: Tensor
     correction: Tensor | None
-    pairs: Segments
+    pairs: Segments | None  # None only where nothing is corrected
 
     def apply(self, x: Tensor, w: Tensor) -> Tensor:
         """`sum_{i,p} D^i[n] w[i, p, q] x[n, p]`: (N, P, F) -> (N, Q, F)."""
         out = torch.einsum("npf,pq->nqf", x, torch.einsum("c,cpq->pq", self.loop, w))
-        if self.correction is not None:
+        if self.correction is not None and self.pairs is not None:
             scaled = x[self.pairs.seg_row()] * self.correction[:, None, None]
-            out = out + _add_up(self.pairs, _mix(scaled, w, self.pairs.seg_rel))
+            out = out + add_up(self.pairs, mix(scaled, w, self.pairs.seg_rel))
         return out
 
     def grad_w(self, x: Tensor, grad: Tensor) -> Tensor:
         """`sum_n D^i[n] <x[n, p], grad[n, q]>`: (C, P, Q)."""
         products = torch.einsum("npf,nqf->npq", x, grad)
         out = torch.einsum("c,pq->cpq", self.loop, products.sum(0))
-        if self.correction is not None:
+        if self.correction is not None and self.pairs is not None:
             special = products[self.pairs.seg_row()] * self.correction[:, None, None]
             out = out.index_add(0, self.pairs.seg_rel, special)
         return out
 
 
-def _segments(parts: Sequence[Tensor], edge_val: Tensor | None, seg_val: Tensor | None) -> Segments:
+def as_segments(
+    parts: Sequence[Tensor], edge_val: Tensor | None, seg_val: Tensor | None
+) -> Segments:
+    """The structure that an operator is given, with its values."""
     row_ptr, seg_rel, seg_ptr, col = parts[:4]
     return Segments(row_ptr, seg_rel, seg_ptr, col, edge_val=edge_val, seg_val=seg_val)
 
 
-def _gather(segments: Segments, x: Tensor) -> Tensor:
+def gather(segments: Segments, x: Tensor) -> Tensor:
     """`sum_e a_e x[col_e]` for every segment: (N, rank, F) -> (S, rank, F)."""
     sums = _bag_sum(x, segments.col, segments.seg_ptr, segments.edge_val)
     return sums if segments.seg_val is None else sums * segments.seg_val[:, None, None]
 
 
-def _add_up(segments: Segments, per_segment: Tensor) -> Tensor:
+def add_up(segments: Segments, per_segment: Tensor) -> Tensor:
     """The sum over the segments of every row: (S, rank, F) -> (N, rank, F)."""
     every = torch.arange(len(per_segment), device=per_segment.device, dtype=segments.col.dtype)
     return _bag_sum(per_segment, every, segments.row_ptr, None)
@@ -78,7 +81,7 @@ def _bag_sum(x: Tensor, index: Tensor, ptr: Tensor, weight: Tensor | None) -> Te
     return sums.reshape(shape)
 
 
-def _mix(sums: Tensor, w: Tensor, rel: Tensor) -> Tensor:
+def mix(sums: Tensor, w: Tensor, rel: Tensor) -> Tensor:
     """`sum_p w[rel_s, p, q] sums[s, p]`: (S, P, F) -> (S, Q, F)."""
     return torch.bmm(w[rel].transpose(1, 2), sums)
 
@@ -93,10 +96,10 @@ def _only_chosen(w: Tensor, given: Arguments) -> Tensor:
     return torch.where(used.bool().to(w.device), w, 0.0)
 
 
-def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: Segments) -> _Loops | None:
+def _as_loops(loop: Tensor | None, seg_loop: Tensor | None, forward: Segments) -> Loops | None:
     if loop is None:
         return None
-    return _Loops(loop, None if seg_loop is None else seg_loop - loop[forward.seg_rel], forward)
+    return Loops(loop, None if seg_loop is None else seg_loop - loop[forward.seg_rel], forward)
 
 
 def at(state: Tensor, rows: Tensor) -> Tensor:
@@ -126,7 +129,7 @@ def propagate(given: Arguments) -> list[Tensor]:
         return [at(state, rows) for state, rows in zip(whole, given.needed[1:], strict=True)]
     h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
-        graph = _segments(given.forward, given.edge_val, given.seg_val)
+        graph = as_segments(given.forward, given.edge_val, given.seg_val)
         loops = _as_loops(given.loop, given.seg_loop, graph)
         w = _only_chosen(given.w, given)
         weights = given.weights(w)
@@ -135,9 +138,9 @@ def propagate(given: Arguments) -> list[Tensor]:
             if k > 0:
                 states.append(w.new_zeros(h.shape[0], rank, h.shape[2]))
         for j, state in enumerate(states[:-1]):
-            sums = _gather(graph, state)
+            sums = gather(graph, state)
             for e in (e for e, tail in enumerate(tails) if tail == j):
-                states[heads[e]] += _add_up(graph, _mix(sums, weights[e], graph.seg_rel))
+                states[heads[e]] += add_up(graph, mix(sums, weights[e], graph.seg_rel))
                 if loops is not None:
                     states[heads[e]] += loops.apply(state, weights[e])
         return [state.to(h.dtype) for state in states[1:]]
@@ -163,8 +166,8 @@ def propagate_backward(
         return only_at(dh, needed[0]) if wanted.h else dh, of_w, of_values
     h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
-        graph = _segments(given.forward, given.edge_val, given.seg_val)
-        transposed = _segments(given.backward, given.back_edge_val, given.back_seg_val)
+        graph = as_segments(given.forward, given.edge_val, given.seg_val)
+        transposed = as_segments(given.backward, given.back_edge_val, given.back_seg_val)
         loops = _as_loops(given.loop, given.seg_loop, graph)
         w = _only_chosen(given.w, given)
         weights = given.weights(w)
@@ -174,10 +177,10 @@ def propagate_backward(
             grad[node] += start
         dw = [torch.zeros_like(weight) for weight in weights]
         for k in range(len(ranks) - 1, 0, -1):
-            sums = _gather(transposed, grad[k])
+            sums = gather(transposed, grad[k])
             for e in (e for e, head in enumerate(heads) if head == k):
                 x, weight_t = state[tails[e]], weights[e].transpose(1, 2)
-                grad[tails[e]] += _add_up(transposed, _mix(sums, weight_t, transposed.seg_rel))
+                grad[tails[e]] += add_up(transposed, mix(sums, weight_t, transposed.seg_rel))
                 products = torch.bmm(x[transposed.seg_row()], sums.transpose(1, 2))
                 dw[e].index_add_(0, transposed.seg_rel, products)
                 if loops is not None:
@@ -208,7 +211,7 @@ def _edge_gradient(
     for j in sorted(set(tails)):
         mine = [e for e, tail in enumerate(tails) if tail == j]
         of_sums = sum(
-            _mix(grad[heads[e]][row], weights[e].transpose(1, 2), graph.seg_rel) for e in mine
+            mix(grad[heads[e]][row], weights[e].transpose(1, 2), graph.seg_rel) for e in mine
         )
         assert isinstance(of_sums, Tensor)
         for part in torch.arange(len(out), device=out.device).split(_EDGES_AT_ONCE):

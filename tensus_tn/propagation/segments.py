@@ -255,21 +255,39 @@ def normalize(
     `value` (E,) and `loop` (C,) are float64. Returns the values (E,) and the self-loops' weights
     of the non-empty pairs (S,). A sum of zero (all values are zero) scales by zero.
     """
-    row_power = torch.tensor([_ROW_POWER[mode] for mode in modes], dtype=torch.float64)
-    rel, rel_t = forward.seg_rel.long(), backward.seg_rel.long()
-    row_sum = _segment_sum(value, forward.seg_ptr) + loop[rel]
-    row_scale = _power(row_sum, row_power[rel])
-    scaled = value * row_scale[forward.edge_seg()]
-    seg_loop = loop[rel] * row_scale
+    scale = row_scale(forward, value, modes, loop)
+    scaled = value * scale[forward.edge_seg()]
+    seg_loop = loop[forward.seg_rel] * scale
     if "sym" in modes:
         perm = backward.edge_perm
         assert perm is not None
-        col_power = torch.where(row_power == _ROW_POWER["sym"], _ROW_POWER["sym"], 0.0)
-        col_sum = _segment_sum(value[perm], backward.seg_ptr) + loop[rel_t]
-        col_scale = _power(col_sum, col_power[rel_t])
+        col_scale = column_scale(backward, value[perm], modes, loop)
         scaled[perm] *= col_scale[backward.edge_seg()]
-        seg_loop *= _lookup(_pairs(backward, len(modes)), col_scale, _pairs(forward, len(modes)))
+        seg_loop *= at_pairs(backward, col_scale, forward, len(modes))
     return scaled, seg_loop
+
+
+def row_scale(
+    forward: Segments, value: Tensor, modes: Sequence[str | None], loop: Tensor
+) -> Tensor:
+    """What the values of every segment (S,) are multiplied by, for the sum of its row."""
+    power = torch.tensor([_ROW_POWER[mode] for mode in modes], dtype=torch.float64)
+    rel = forward.seg_rel.long()
+    return _power(_segment_sum(value, forward.seg_ptr) + loop[rel], power[rel])
+
+
+def column_scale(
+    backward: Segments, value: Tensor, modes: Sequence[str | None], loop: Tensor
+) -> Tensor:
+    """The same for the sum of its column, on the segments of the transpose: 1 but under "sym"."""
+    power = torch.tensor([-0.5 if mode == "sym" else 0.0 for mode in modes], dtype=torch.float64)
+    rel = backward.seg_rel.long()
+    return _power(_segment_sum(value, backward.seg_ptr) + loop[rel], power[rel])
+
+
+def at_pairs(backward: Segments, values: Tensor, forward: Segments, num_relations: int) -> Tensor:
+    """What the segments of the transpose have, for those of the same pairs; 1 where there is none."""
+    return _lookup(_pairs(backward, num_relations), values, _pairs(forward, num_relations))
 
 
 def _power(total: Tensor, power: Tensor) -> Tensor:
@@ -290,7 +308,9 @@ def _pairs(segments: Segments, num_relations: int) -> Tensor:
 
 def _lookup(keys: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
     """The value of each wanted key among the sorted `keys`, 1 where there is none."""
-    at = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
+    if not keys.numel():
+        return values.new_ones(wanted.numel())
+    at = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
     return torch.where(keys[at] == wanted, values[at], 1.0)
 
 

@@ -1,0 +1,59 @@
+// What the operators for CPU tensors share.
+#pragma once
+#include <algorithm>
+#include <numeric>
+
+#include "arguments.h"
+#include "cpu/arena.h"
+#include "cpu/kernels.h"
+#include "team.h"
+
+namespace tensus {
+
+inline Tensor new_state(const Tensor& like, int64_t nodes, int64_t rank, int64_t features) {
+  const int64_t bytes = nodes * rank * features * int64_t(like.element_size());
+  if (bytes < int64_t(kLarge)) return torch::stable::new_empty(like, {nodes, rank, features});
+  return torch::stable::from_blob(acquire_block(size_t(bytes)), {nodes, rank, features}, {rank * features, features, 1},
+                                  like.device(), like.scalar_type(), release_block);
+}
+
+inline Real real_of(const Tensor& h) {
+  switch (h.scalar_type()) {
+    case ScalarType::Float: return Real::f32;
+    case ScalarType::Double: return Real::f64;
+    case ScalarType::BFloat16: return Real::bf16;
+    default: STD_TORCH_CHECK(false, "h must be float32, float64 or bfloat16");
+  }
+}
+
+inline bool all_zero(const Tensor& t) {
+  const auto zeros = [n = t.numel()](const auto* x) { return std::all_of(x, x + n, [](auto v) { return v == 0; }); };
+  return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
+}
+
+inline void check_indices(const Segments& g, const char* name) {
+  const char* problem = kernels().check(g, torch_team);
+  STD_TORCH_CHECK(!problem, name, ": ", problem);
+}
+
+// The segments of each relation, as mix_gather takes them.
+struct RelationOrder {
+  Ints rel_ptr, order, row;
+
+  explicit RelationOrder(const Segments& g) : rel_ptr(g.relations + 1), order(g.segments), row(g.segments) {
+    for (int64_t s = 0; s < g.segments; ++s) ++rel_ptr[g.seg_rel[s] + 1];
+    std::partial_sum(rel_ptr.begin(), rel_ptr.end(), rel_ptr.begin());
+    Ints next(rel_ptr);
+    const auto row_end = [&g](int64_t n) {
+      return g.wide ? static_cast<const int64_t*>(g.row_ptr)[n + 1] : static_cast<const int32_t*>(g.row_ptr)[n + 1];
+    };
+    for (int64_t n = 0, s = 0; n < g.nodes; ++n)
+      for (; s < row_end(n); ++s) {
+        const int64_t at = next[g.seg_rel[s]]++;
+        order[at] = s;
+        row[at] = n;
+      }
+  }
+};
+
+}  // namespace tensus

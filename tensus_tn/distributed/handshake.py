@@ -1,0 +1,46 @@
+"""Before they work together, processes compare what they are about to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import torch
+
+from tensus_tn._version import __version__
+from tensus_tn.distributed.processes import Processes
+
+
+class DisagreementError(ValueError):
+    """Processes that are about to work together have different versions or settings."""
+
+
+def handshake(processes: Processes, settings: Mapping[str, object]) -> None:
+    """Refuse to go on where processes have different versions or settings; all call this together.
+
+    Args:
+        processes: Who takes part.
+        settings: Names and values, compared by what `repr` says of them.
+
+    Example:
+        >>> handshake(Processes.of(None), {"rank": 2})
+    """
+    mine = {"tensus_tn": __version__, "torch": torch.__version__.partition("+")[0]}
+    mine.update({name: repr(value) for name, value in settings.items()})
+    everyone = processes.gather(mine)
+    for name in dict.fromkeys(name for said in everyone for name in said):
+        values = [said.get(name, "nothing") for said in everyone]
+        if len(set(values)) > 1:
+            said = ", ".join(f"process {rank} has {v}" for rank, v in enumerate(values))
+            raise DisagreementError(f"the processes have different {name}: {said}")
+
+
+def quick_check(processes: Processes, settings: Mapping[str, object]) -> None:
+    """The same before every propagation: eight bytes, and words only where they differ."""
+    if processes.size == 1:
+        return
+    digest = blake2b(repr(list(settings.items())).encode(), digest_size=7).digest()
+    mine = int.from_bytes(digest, "little")
+    lowest, highest = processes.extremes(mine)
+    if lowest != highest:
+        handshake(processes, settings)

@@ -1,0 +1,280 @@
+"""What the processes of the tests do together."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from tensus_tn import Dag, RelationGraph, propagate_dag
+from tensus_tn.distributed import DistributedGraph, Partition, Processes, partition
+from tensus_tn.distributed import handshake as handshakes
+from tensus_tn.distributed.halo import Halo
+from tensus_tn.nn import MetaGraphNet
+
+FEATURES = 5
+#: What a graph can be like: options, and whether its edges have values.
+KINDS = {
+    "plain": ({}, False),
+    "rows": ({"normalize": "row", "self_loops": True, "identity": True, "zero": True}, False),
+    "sym": ({"normalize": "sym"}, False),
+    "sym with loops": ({"normalize": "sym", "self_loops": True, "identity": True}, False),
+    "folded": ({"normalize": {"A": "row", "B": None}, "self_loops": True}, True),
+    "valued": ({"normalize": "sym", "self_loops": True, "zero": True}, True),
+    "float64": ({"normalize": "row", "self_loops": True, "dtype": torch.float64}, True),
+}
+DAGS = {"complete": (Dag.complete(3), 2), "path": (Dag.path(3), 8), "link": (Dag.path(1), 1)}
+
+
+def edges(seed, nodes=40, count=120, valued=False):
+    """Two relations that are not symmetric, with duplicates, and nodes without edges."""
+    generator = torch.Generator().manual_seed(seed)
+    last = max(nodes - 4, 1)
+    index = {
+        name: torch.randint(last, (2, count if nodes else 0), generator=generator) for name in "AB"
+    }
+    weight = {
+        name: torch.rand(e.shape[1], generator=generator).add(0.1) for name, e in index.items()
+    }
+    return index, weight if valued else {}
+
+
+def own_edges(index, weight, part, rank):
+    """The edges into the nodes of a part, and their values."""
+    keep = {name: part.owner[e[1]] == rank for name, e in index.items()}
+    return {k: index[k][:, keep[k]] for k in index}, {k: weight[k][keep[k]] for k in weight}
+
+
+def numbers(graph, dag, rank, nodes, dtype, seed=7):
+    """Features, what their results are multiplied by, and weights."""
+    generator = torch.Generator().manual_seed(seed)
+    size = {v: 1 if v in (dag.source, dag.sink) else rank for v in dag.nodes}
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    weights = {
+        e: draw(graph.num_relations, size[e[0]], size[e[1]]).to(sums).requires_grad_()
+        for e in dag.edges
+    }
+    return draw(nodes, 1, FEATURES), draw(nodes, 1, FEATURES), weights
+
+
+def outcome(graph, dag, h, target, weights, **options):
+    """The result and the gradients of features and weights."""
+    h = h.clone().requires_grad_()
+    y = propagate_dag(graph, dag, h, weights, **options)
+    grads = torch.autograd.grad((y * target).sum(), [h, *weights.values()])
+    return y.detach(), grads[0], torch.cat([g.flatten() for g in grads[1:]])
+
+
+def parts_of(graph, size, method):
+    """A partition: by a method, or one with empty parts."""
+    if method == "lopsided":
+        owner = torch.full((graph.num_nodes,), size - 1)
+        owner[: graph.num_nodes // 3] = size // 2
+        return Partition(owner, size, dict(graph.node_counts))
+    return partition(graph, size, method=method)
+
+
+def compare(kind, dag_name, method, source, choices, dtype=None):
+    """One process against all: (result equal, gradient equal, error of the weights' gradient)."""
+    options, valued = KINDS[kind]
+    dag, rank = DAGS[dag_name]
+    index, weight = edges(3, valued=valued)
+    whole = RelationGraph.from_edge_index(index, 40, edge_weight=weight, **options)
+    processes = Processes.of(None)
+    part = parts_of(whole, processes.size, method)
+    if source == "graph":
+        graph = DistributedGraph.from_graph(whole, part)
+    else:
+        mine, values = own_edges(index, weight, part, processes.rank)
+        graph = DistributedGraph.from_edge_index(mine, part, edge_weight=values, **options)
+    graph.verify()
+    h, target, weights = numbers(whole, dag, rank, 40, dtype or whole.dtype)
+    chosen = {dag.edges[0]: ["A"]} if choices else None
+    expected = outcome(whole, dag, h, target, weights, choices=chosen)
+    given = outcome(
+        graph,
+        dag,
+        graph.scatter(h if processes.rank == 0 else None),
+        target[graph.own],
+        weights,
+        choices=chosen,
+    )
+    y, dh, dw = graph.gather(given[0]), graph.gather(given[1]), processes.sum(given[2])
+    error = float((dw - expected[2]).abs().max() / expected[2].abs().max().clamp(min=1e-30))
+    if processes.rank:
+        return None
+    return torch.equal(y, expected[0]), torch.equal(dh, expected[1]), error
+
+
+def traffic(dag_name, method):
+    """The bytes that a pass forward and backward took, and their bound."""
+    dag, rank = DAGS[dag_name]
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40, normalize="row", self_loops=True)
+    graph = DistributedGraph.from_graph(whole, parts_of(whole, dist.get_world_size(), method))
+    h, target, weights = numbers(whole, dag, rank, 40, torch.float32)
+    outcome(graph, dag, h[graph.own], target[graph.own], weights)
+    inner = rank * (len(dag.nodes) - 2)
+    width = (1 + inner) * FEATURES
+    bound = (len(graph.forward.halo) + len(graph.backward.halo)) * width * 4
+    return graph.bytes_received, bound, graph.bytes_per_pass(FEATURES), len(graph.forward.halo)
+
+
+def typed():
+    """A network over typed nodes, one type empty: (scores, gradients) of one process and of all."""
+    counts = {"author": 12, "paper": 20, "venue": 0}
+    generator = torch.Generator().manual_seed(1)
+    index = {
+        ("paper", "by", "author"): torch.stack(
+            [torch.randint(n, (50,), generator=generator) for n in (20, 12)]
+        ),
+        ("author", "of", "paper"): torch.stack(
+            [torch.randint(n, (50,), generator=generator) for n in (12, 20)]
+        ),
+        ("paper", "in", "venue"): torch.zeros(2, 0, dtype=torch.int64),
+    }
+    torch.manual_seed(0)
+    net = MetaGraphNet(
+        dict.fromkeys(counts, 3), 8, 2, (list(counts), list(index)), "author", dropout=0.0, rank=2
+    )
+    net.eval()
+    whole = net.layers[0].relation_graph(index, counts)
+    graph = DistributedGraph.from_graph(whole, partition(whole, dist.get_world_size()))
+    x = torch.randn(32, 3, generator=generator)
+    labelled = torch.tensor([0, 3, 11])  # some parts have none of them
+
+    def scores(graph, ids):
+        features = {kind: x[ids][rows] for kind, rows in graph.node_types.items()}
+        return net(features, graph)
+
+    every = torch.arange(32)
+    expected = scores(whole, every)
+    expected[labelled].square().sum().backward()
+    grads = [p.grad for p in net.parameters()]
+    net.zero_grad()
+    given = scores(graph, graph.own)
+    mine = graph.own[graph.node_types["author"]]
+    given[torch.isin(mine, labelled)].square().sum().backward()
+    shares = [graph.processes.sum(p.grad) for p in net.parameters()]
+    error = max(
+        float((a - b).abs().max() / b.abs().max().clamp(min=1e-6))
+        for a, b in zip(shares, grads, strict=True)
+        if b.numel()
+    )
+    return torch.equal(given, expected[mine]), error
+
+
+def round_trip(folder, mmap):
+    """A graph through files: the same results, and parts of another partition refused."""
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40, normalize="row", self_loops=True)
+    graph = DistributedGraph.from_graph(whole, partition(whole, dist.get_world_size()))
+    graph.save(folder)
+    again = DistributedGraph.load(folder, mmap=mmap)
+    again.verify()
+    dag, rank = DAGS["path"]
+    h, target, weights = numbers(whole, dag, rank, 40, torch.float32)
+    arguments = (dag, h[graph.own], target[graph.own], weights)
+    pairs = zip(outcome(graph, *arguments), outcome(again, *arguments), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs) and repr(graph) == repr(again)
+
+
+def load(folder):
+    return repr(DistributedGraph.load(folder))
+
+
+def there_and_back():
+    """Features of many types and shapes, handed out and brought together on another process."""
+    processes = Processes.of(None)
+    owner = torch.tensor([2, 0, 0, 2, 1, 0]) % processes.size
+    index = {"A": torch.zeros(2, 0, dtype=torch.int64)}
+    part = Partition(owner, processes.size, {"node": 6})
+    graph = DistributedGraph.from_edge_index(index, part)
+    last = processes.size - 1
+    for dtype, shape in ((torch.float32, (6, 2)), (torch.int64, (6,)), (torch.bfloat16, (6, 1, 3))):
+        x = torch.arange(36).reshape(6, -1)[:, : max(1, shape[-1])].to(dtype)
+        x = x[:, 0] if len(shape) == 1 else x[:, : torch.Size(shape[1:]).numel()].reshape(shape)
+        rows = graph.scatter(x if processes.rank == last else None, source=last)
+        assert torch.equal(rows, x[graph.own])
+        back = graph.gather(rows, target=0)
+        assert (back is None) == (processes.rank != 0)
+        assert back is None or torch.equal(back, x)
+    return True
+
+
+def wrong_features():
+    processes = Processes.of(None)
+    part = Partition(torch.arange(4) % processes.size, processes.size, {"node": 4})
+    graph = DistributedGraph.from_edge_index({}, part, identity=True)
+    graph.scatter(torch.zeros(3, 2) if processes.rank == 0 else None)
+
+
+def disagree():
+    handshakes.handshake(Processes.of(None), {"rank": 2 + dist.get_rank(), "links": "same"})
+
+
+def other_partition():
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40)
+    owner = (torch.arange(40) + dist.get_rank()) % dist.get_world_size()
+    DistributedGraph.from_graph(whole, Partition(owner, dist.get_world_size(), {"node": 40}))
+
+
+def other_call():
+    """The last process asks for other features than the first."""
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40)
+    graph = DistributedGraph.from_graph(whole, partition(whole, dist.get_world_size()))
+    width = 5 if dist.get_rank() == 0 else 6
+    h = torch.ones(graph.num_nodes, width)
+    propagate_dag(graph, Dag.path(1), h, {(0, 1): torch.ones(2, 1, 1)})
+
+
+def foreign_edge():
+    index, _ = edges(3)
+    part = Partition(torch.arange(40) % 2, 2, {"node": 40})
+    DistributedGraph.from_edge_index(part.rows(index, 0), part)
+
+
+def halo_of(foreign):
+    """Ask for `foreign[rank]` nodes; then a state of which only the own rows are known."""
+    processes = Processes.of(None)
+    owner = torch.arange(8) % processes.size
+    own = (owner == processes.rank).nonzero().flatten()
+    halo = Halo.of(torch.tensor(foreign[processes.rank], dtype=torch.int64), owner, own, processes)
+    state = torch.zeros(len(own) + len(halo), 1, 2)
+    state[: len(own), 0] = own[:, None].float()
+    exchange = halo.start(state, len(own))
+    exchange.wait()
+    exchange.wait()  # a second time is of no consequence
+    assert torch.equal(state[len(own) :, 0, 1], halo.ids.float())
+    return halo.bytes_received, halo.give, halo.receive
+
+
+def talk():
+    """The words that processes exchange."""
+    processes = Processes.of(None)
+    rank, size = processes.rank, processes.size
+    rows = torch.arange(size) + 10 * rank
+    came, counts = processes.exchange_lists(rows, [1] * size)
+    assert came.tolist() == [10 * other + rank for other in range(size)]
+    assert counts == [1] * size
+    assert processes.sum(torch.tensor(rank)).item() == size * (size - 1) // 2
+    assert processes.extremes(rank) == (0, size - 1)
+    assert processes.gather(rank) == list(range(size))
+    return repr(processes)
+
+
+def leave_early(how):
+    """The last process dies, or hangs; the others wait for it."""
+    processes = Processes.of(None)
+    if processes.rank == processes.size - 1:
+        if how == "die":
+            os._exit(1)
+        import time
+
+        time.sleep(60)
+    processes.sum(torch.ones(1))

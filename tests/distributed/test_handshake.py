@@ -1,0 +1,42 @@
+import pytest
+
+from tensus_tn._version import __version__
+from tensus_tn.distributed import handshake as handshakes
+from tensus_tn.distributed.processes import Processes
+from tests.distributed import tasks
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (tasks.disagree, "different rank: process 0 has 2, process 1 has 3"),
+        (tasks.other_partition, "different partition"),
+        (tasks.other_call, "different features: process 0 has (5, torch.float32), process 1"),
+    ],
+)
+def test_processes_that_differ_are_refused_on_all(crew, task, message):
+    for good, error in crew.outcomes(2, task):
+        assert not good
+        assert error.startswith("DisagreementError")
+        assert message in error
+
+
+def test_versions_are_compared(crew):
+    for good, error in crew.outcomes(2, other_version):
+        assert not good
+        assert f"different tensus_tn: process 0 has {__version__}, process 1 has 0.0" in error
+
+
+def other_version():
+    processes = Processes.of(None)
+    if processes.rank:
+        handshakes.__version__ = "0.0"
+    try:
+        handshakes.handshake(processes, {})
+    finally:
+        handshakes.__version__ = __version__
+
+
+def test_alone():
+    handshakes.handshake(Processes.of(None), {"rank": 2})
+    handshakes.quick_check(Processes.of(None), {"rank": 2})

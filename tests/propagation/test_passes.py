@@ -1,0 +1,194 @@
+"""Single passes: the kernels against plain PyTorch, and both against a whole propagation."""
+
+import pytest
+import torch
+
+from tensus_tn import RelationGraph, propagate
+from tensus_tn.propagation import extension, passes
+from tensus_tn.propagation.operators import PLAIN
+
+NATIVE = extension._C is not None
+OPS = torch.ops.tensus_tn
+
+
+def rectangle(rows, columns, seed=0, relations=3, index=torch.int32, values="seg_val"):
+    """Rows of a graph with more columns, every other row without edges, and self-loops."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.randint(0, 3, (rows,), generator=generator) * (torch.arange(rows) % 2)
+    row_ptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    seg_rel = torch.cat(
+        [torch.zeros(0, dtype=torch.int64)]
+        + [torch.randperm(relations, generator=generator)[:c].sort().values for c in counts]
+    )
+    sizes = torch.randint(1, 5, (len(seg_rel),), generator=generator)
+    seg_ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    col = torch.randint(columns, (int(seg_ptr[-1]),), generator=generator)
+    structure = [row_ptr.to(index), seg_rel.int(), seg_ptr.to(index), col.to(index)]
+    number = len(seg_rel) if values == "seg_val" else len(col)
+    drawn = torch.rand(number, generator=generator)
+    edge_val, seg_val = (None, drawn) if values == "seg_val" else (drawn, None)
+    loop = torch.rand(relations, generator=generator)
+    return structure, edge_val, seg_val, loop, torch.rand(len(seg_rel), generator=generator)
+
+
+def cast(dtype, *tensors):
+    return [None if t is None else t.to(dtype) for t in tensors]
+
+
+CASES = [
+    # rows, columns, ranks of the near and the far states, features, index, values, loops
+    (6, 9, 2, (1, 2), 5, torch.int32, "seg_val", "all"),
+    (7, 7, 1, (2,), 64, torch.int64, "edge_val", "relations"),
+    (5, 30, 3, (3, 1, 2), 16, torch.int32, "edge_val", "none"),
+    (0, 4, 2, (1,), 3, torch.int32, "seg_val", "all"),
+]
+
+
+@pytest.mark.skipif(not NATIVE, reason="compares the kernels with plain PyTorch")
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("from_tail", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gather_mix(case, from_tail, dtype):
+    rows, columns, rank, far, features, index, values, loops = case
+    structure, edge_val, seg_val, loop, seg_loop = rectangle(
+        rows, columns, index=index, values=values
+    )
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    loop, seg_loop = None if loops == "none" else loop, seg_loop if loops == "all" else None
+    edge_val, seg_val, loop, seg_loop = cast(sums, edge_val, seg_val, loop, seg_loop)
+    x = torch.randn(columns, rank, features).to(dtype)
+    shapes = [(3, rank, q) if from_tail else (3, q, rank) for q in far]
+    w = [torch.randn(shape, dtype=sums) for shape in shapes]
+    number = torch.arange(rows).flip(0).to(index)
+    number[rows // 2 : rows // 2 + 1] = -1
+    other = [torch.randn(columns, q, features).to(dtype) for q in far]
+    results = []
+    for operator in (OPS.gather_mix, PLAIN["gather_mix"]):
+        out = [torch.ones(columns, q, features).to(dtype) for q in far]
+        out[-1] = out[-1] if len(far) == 1 else out[-1][:0]
+        dw = [torch.full_like(weight, 7) for weight in w]
+        operator(
+            x, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], number,
+            out, [1, *[0] * (len(far) - 1)], other, dw, from_tail,
+        )  # fmt: skip
+        results.append([*out, *dw])
+    for a, b in zip(*results, strict=True):
+        close = {"rtol": 2e-2, "atol": 2e-1} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(a, b, **close)
+
+
+@pytest.mark.skipif(not NATIVE, reason="compares the kernels with plain PyTorch")
+@pytest.mark.parametrize("from_tail", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_mix_gather(from_tail, dtype, accumulate):
+    rows, receiving, rank, far = 9, 6, 2, (4, 1)
+    structure, edge_val, seg_val, loop, seg_loop = rectangle(rows, rows)
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    edge_val, seg_val, loop, seg_loop = cast(sums, edge_val, seg_val, loop, seg_loop)
+    row_ptr = structure[0]
+    row_ptr[receiving:] = row_ptr[receiving]
+    structure[1] = structure[1][: int(row_ptr[-1])]
+    structure[2] = structure[2][: int(row_ptr[-1]) + 1]
+    structure[3] = structure[3][: int(structure[2][-1])]
+    seg_val, seg_loop = seg_val[: len(structure[1])], seg_loop[: len(structure[1])]
+    number = torch.tensor([*range(receiving), *[-1] * (rows - receiving)], dtype=torch.int32)
+    shapes = [(3, rank, q) if from_tail else (3, q, rank) for q in far]
+    w = [torch.randn(shape, dtype=sums) for shape in shapes]
+    other = [torch.randn(rows, q, 5).to(dtype) for q in far]
+    results = []
+    for operator in (OPS.mix_gather, PLAIN["mix_gather"]):
+        y = torch.ones(receiving, rank, 5).to(dtype)
+        operator(
+            y, accumulate, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], number,
+            other, from_tail,
+        )  # fmt: skip
+        results.append(y)
+    close = {"rtol": 2e-2, "atol": 2e-1} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(*results, **close)
+
+
+def test_two_passes_are_a_propagation():
+    """Even and odd rows in turn, each by its own structure, into the same state."""
+    index = {"A": torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 1]])}
+    graph = RelationGraph.from_edge_index(index, 4, normalize="row", self_loops=True)
+    h, w = torch.randn(4, 2, 3), torch.randn(1, 2, 2)
+    forward, out = graph.forward, torch.empty(4, 2, 3)
+    for parity in (0, 1):
+        keep = forward.seg_row() % 2 == parity
+        rows = torch.arange(parity, 4, 2)
+        counts = forward.row_ptr.diff()[rows]
+        ends = forward.seg_ptr.diff()[keep]
+        structure = [
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int(),
+            forward.seg_rel[keep],
+            torch.cat([ends.new_zeros(1), ends.cumsum(0)]).int(),
+            forward.col[keep[forward.edge_seg()]],
+        ]
+        OPS.gather_mix(
+            h, [w], None, forward.seg_val[keep], graph.loop, forward.seg_loop[keep], structure,
+            structure[:2], rows.int(), [out], [0], [], [], True,
+        )  # fmt: skip
+    torch.testing.assert_close(out, propagate(graph, h, w))
+
+
+BAD = {
+    "x must be a contiguous state": {"x": torch.zeros(4, 3).T},
+    "at least one link": {"w": [], "out": [], "accumulate": []},
+    "one w, out and accumulate": {"accumulate": [0, 0]},
+    "w must hold contiguous": {"w": [torch.zeros(1, 3, 1)]},
+    "col must lie in": {"structure": (3, torch.tensor([0, 9], dtype=torch.int32))},
+    "seg_ptr must rise": {"structure": (2, torch.tensor([0, 2, 1], dtype=torch.int32))},
+    "row_ptr must rise": {"structure": (0, torch.tensor([0, 2, 1], dtype=torch.int32))},
+    "seg_rel must lie in": {"structure": (1, torch.tensor([0, 5], dtype=torch.int32))},
+    "rows must lie in": {"rows": torch.tensor([0, 7], dtype=torch.int32)},
+    "out must be a contiguous state": {"out": [torch.zeros(4, 2, 5)]},
+    "2 rows, but states of 1": {"out": [torch.zeros(1, 2, 3)]},
+    "seg_loop needs loop": {"seg_loop": torch.ones(2)},
+}
+
+
+@pytest.mark.skipif(not NATIVE, reason="plain PyTorch trusts its caller")
+@pytest.mark.parametrize("message", BAD)
+def test_bad_arguments_are_refused(message):
+    arguments = {
+        "x": torch.zeros(4, 1, 3),
+        "w": [torch.zeros(1, 1, 2)],
+        "edge_val": None,
+        "seg_val": None,
+        "loop": None,
+        "seg_loop": None,
+        "structure": [
+            torch.tensor(t, dtype=torch.int32) for t in ([0, 1, 2], [0, 0], [0, 1, 2], [0, 3])
+        ],
+        "pairs": [],
+        "rows": None,
+        "out": [torch.zeros(4, 2, 3)],
+        "accumulate": [0],
+        "other": [],
+        "dw": [],
+        "from_tail": True,
+    }
+    OPS.gather_mix(*arguments.values())
+    for name, value in BAD[message].items():
+        if name == "structure":
+            arguments[name][value[0]] = value[1]
+        else:
+            arguments[name] = value
+    with pytest.raises(RuntimeError, match=message):
+        OPS.gather_mix(*arguments.values())
+
+
+def test_a_plan_is_for_sizes():
+    wide = [torch.tensor([50, 50]), 10, [8, 1], [0], [1], None, False]
+    assert OPS.plan_passes(*wide) == [int(NATIVE)]
+    assert passes.plan_passes(*wide) == [0]
+    assert OPS.plan_passes(torch.tensor([50, 50]), 10, [8, 1], [0], [1], [0, 0], False) == [0]
+
+
+def test_memory_has_the_features_of_another_state():
+    for operator in (OPS.empty_state, PLAIN["empty_state"]):
+        for nodes in (0, 3, 20_000):  # the last one from blocks that are kept
+            state = operator(torch.zeros(1, 1, 40, dtype=torch.float64), nodes, 2)
+            assert (tuple(state.shape), state.dtype) == ((nodes, 2, 40), torch.float64)
+            state.fill_(1.0)
