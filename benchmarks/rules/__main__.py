@@ -8,10 +8,12 @@ from tensus_tn.rules import KnowledgeGraph
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("what", choices=["speed", "results"])
 parser.add_argument("--data", nargs="+", default=["umls", "family", "wn18rr", "fb15k237"])
-parser.add_argument("--methods", nargs="+", choices=list(results.METHODS), default=["TENSUS"])
+parser.add_argument(
+    "--methods", nargs="+", choices=[*results.METHODS, "preset"], default=["TENSUS"]
+)
 parser.add_argument("--seeds", type=int, default=5)
-parser.add_argument("--steps", type=int, default=3)
-parser.add_argument("--rank", type=int, default=2)
+parser.add_argument("--steps", type=int, nargs="+", help="results: by the graph; speed: 3")
+parser.add_argument("--ranks", type=int, nargs="+", help="results: the default; speed: 2")
 parser.add_argument("--queries", type=int, default=64)
 parser.add_argument("--repeats", type=int, default=3)
 parser.add_argument(
@@ -23,8 +25,12 @@ out = a.out or f"benchmarks/results/rules-{a.what}.jsonl"
 for name in a.data:
     graph = KnowledgeGraph.load(name)
     if a.what == "speed":
-        speed.measure(graph, name, a.steps, a.rank, a.queries, a.repeats, out, not a.no_drum)
+        for steps in a.steps or [3]:
+            for rank in a.ranks or [2]:
+                speed.measure(graph, name, steps, rank, a.queries, a.repeats, out, not a.no_drum)
     else:
         for seed in range(a.seeds):
             for method in a.methods:
-                results.run(graph, name, method, seed, out)
+                for steps in a.steps or [None]:
+                    for rank in a.ranks or [None]:
+                        results.run(graph, name, method, seed, out, steps, rank)

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "arena.h"
+
 // The loops over edges are compiled for several instruction sets, and the loader chooses among them.
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(TENSUS_NO_CLONES)
 #define TENSUS_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -27,23 +29,76 @@ constexpr int64_t kDenseShare = 4;  // from this part of all edges on, columns o
 
 // ---------------------------------------------------------------------------------------------- columns
 
-// One number for each query of a block.
-template <class Real, int B> struct ColumnsOf {
-  typedef Real type __attribute__((vector_size(B * sizeof(Real))));
+// Vectors of 32 bytes: where the machine has wider ones, two of these are as good, and where it has none, a wider type
+// would be taken apart number by number.
+template <class Real> struct LanesOf {
+  typedef Real type __attribute__((vector_size(32)));
 };
-template <class Real> struct ColumnsOf<Real, 1> {
-  using type = Real;
-};
-template <class Real, int B> using Columns = typename ColumnsOf<Real, B>::type;
+template <class Real> using Lanes = typename LanesOf<Real>::type;
 
-// Memory for columns begins at a cache line. Vectors of numbers, not of columns: as an argument of a template, these
-// would lose their alignment.
+template <class Real, int B> struct Wide {
+  static constexpr int kParts = B * sizeof(Real) / sizeof(Lanes<Real>);
+  Lanes<Real> part[kParts];
+};
+
+template <class Real, int B> TENSUS_INLINE Wide<Real, B> operator*(Real a, const Wide<Real, B>& x) {
+  Wide<Real, B> y;
+  for (int k = 0; k < y.kParts; ++k) y.part[k] = a * x.part[k];
+  return y;
+}
+
+template <class Real, int B> TENSUS_INLINE Wide<Real, B> operator*(const Wide<Real, B>& a, const Wide<Real, B>& x) {
+  Wide<Real, B> y;
+  for (int k = 0; k < y.kParts; ++k) y.part[k] = a.part[k] * x.part[k];
+  return y;
+}
+
+template <class Real, int B> TENSUS_INLINE void operator+=(Wide<Real, B>& y, const Wide<Real, B>& x) {
+  for (int k = 0; k < y.kParts; ++k) y.part[k] += x.part[k];
+}
+
+// One number for each query of a block.
+template <class Real, int B> using Columns = std::conditional_t<B == 1, Real, Wide<Real, B>>;
+
+// A sum over the queries of a block, in parts.
+template <class Real, int B> using Partial = std::conditional_t<B == 1, Real, Lanes<Real>>;
+
+template <class Sum, class X> TENSUS_INLINE void add_product(Sum& sum, const X& x, const X& y) {
+  if constexpr (std::is_same_v<Sum, X>) {
+    sum += x * y;
+  } else {
+    for (int k = 0; k < X::kParts; ++k) sum += x.part[k] * y.part[k];
+  }
+}
+
+template <class Real, int B> TENSUS_INLINE Real total(const Partial<Real, B>& sum) {
+  if constexpr (B == 1) {
+    return sum;
+  } else {
+    constexpr int kCount = sizeof(sum) / sizeof(Real);
+    Real half[kCount];
+    for (int c = 0; c < kCount; ++c) half[c] = sum[c];
+    for (int n = kCount / 2; n > 0; n /= 2)
+      for (int c = 0; c < n; ++c) half[c] += half[c + n];
+    return half[0];
+  }
+}
+
+// Memory for columns begins at a cache line, and lies in huge pages where it is large: its rows are met in random
+// order. Vectors of numbers, not of columns: as an argument of a template, these would lose their alignment.
 template <class T> struct LineAligned {
   using value_type = T;
   LineAligned() = default;
   template <class U> LineAligned(const LineAligned<U>&) {}
-  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
-  void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(64)); }
+  T* allocate(size_t n) {
+    return static_cast<T*>(large(n) ? acquire_block(n * sizeof(T))
+                                    : ::operator new(n * sizeof(T), std::align_val_t(64)));
+  }
+  void deallocate(T* at, size_t n) {
+    if (large(n)) release_block(at);
+    else ::operator delete(at, std::align_val_t(64));
+  }
+  static bool large(size_t n) { return n * sizeof(T) >= kLarge / 4; }
   bool operator==(const LineAligned&) const { return true; }
 };
 template <class Real> using Numbers = std::vector<Real, LineAligned<Real>>;
@@ -52,27 +107,54 @@ template <class Real, int B> TENSUS_INLINE Real& lane(Columns<Real, B>* at, int6
   return reinterpret_cast<Real*>(at)[c];
 }
 
-template <class Real, int B> TENSUS_INLINE Real lane_sum(const Columns<Real, B>& x) {
-  if constexpr (B == 1) {
-    return x;
-  } else {
-    Real half[B];
-    for (int c = 0; c < B; ++c) half[c] = x[c];
-    for (int n = B / 2; n > 0; n /= 2)
-      for (int c = 0; c < n; ++c) half[c] += half[c + n];
-    return half[0];
-  }
-}
-
 // ---------------------------------------------------------------------------------------------- edges
+
+// The edges of a row with one operator are a run: they share the mixed state that they carry.
+struct Runs {
+  std::vector<int64_t> ptr;    // row n has the runs ptr[n] .. ptr[n + 1]
+  std::vector<int32_t> op;     // of a run
+  std::vector<int64_t> first;  // run k has the edges first[k] .. first[k + 1]
+
+  void clear() {
+    ptr.assign(1, 0);
+    first.assign(1, 0);
+    op.clear();
+  }
+
+  void add_row(const FactGraph& g, int64_t entity) {
+    const int64_t begin = g.ptr[entity], end = g.ptr[entity + 1], shift = first.back() - begin;
+    for (int64_t e = begin, last; e < end; e = last) {
+      for (last = e + 1; last < end && g.op[last] == g.op[e];) ++last;
+      op.push_back(g.op[e]);
+      first.push_back(last + shift);
+    }
+    ptr.push_back(int64_t(op.size()));
+  }
+};
+
+// What all blocks of a call share.
+struct Shared {
+  Runs runs;                    // of all entities
+  std::vector<double> popular;  // log(1 + count) of every popular answer
+
+  explicit Shared(const Walk& walk) {
+    runs.clear();
+    for (int64_t v = 0; v < walk.graph.entities; ++v) runs.add_row(walk.graph, v);
+    if (const Popularity& p = walk.popularity; p.ptr)
+      for (int64_t k = 0; k < p.ptr[walk.dag.relations]; ++k) popular.push_back(std::log1p(double(p.count[k])));
+  }
+};
 
 // The graph as a block sees it: all of it, or what its frontier touches, entities being numbered as they are reached.
 template <class Real> struct View {
   const int64_t* ptr;
-  const int32_t* target;
   const int32_t* op;
-  const int32_t* fact;
+  const int64_t* first;
+  const int32_t* target;
   const Real* value;
+
+  int64_t begin(int64_t row) const { return first[ptr[row]]; }
+  int64_t end(int64_t row) const { return first[ptr[row + 1]]; }
 };
 
 // The edges of the facts that are taken out of the graph, and the columns that do not see them.
@@ -82,11 +164,16 @@ struct Own {
   };
   Hidden hidden[4 * kWidth];  // there and back, and a loop may be met from both its ends
   int64_t count = 0;
+  std::vector<uint8_t> touched;  // the rows that have one
 
-  TENSUS_INLINE bool touches(int64_t row) const {
-    bool any = false;
-    for (int64_t k = 0; k < count; ++k) any |= hidden[k].row == row;
-    return any;
+  void hide(int64_t row, int64_t edge, int64_t column) {
+    if (count == int64_t(std::size(hidden))) return;
+    hidden[count++] = {row, edge, column};
+    touched[row] = 1;
+  }
+
+  void clear() {
+    for (; count > 0; --count) touched[hidden[count - 1].row] = 0;
   }
 
   TENSUS_INLINE bool touches(int64_t first, int64_t last) const {
@@ -95,9 +182,10 @@ struct Own {
     return any;
   }
 
-  // 1 for the columns that see the edge, else 0.
-  template <class Real, int B> TENSUS_INLINE Columns<Real, B> seen(int64_t edge) const {
-    Columns<Real, B> x = Columns<Real, B>{} + 1;
+  // The value of an edge for the columns that see it, 0 for the others.
+  template <class Real, int B> TENSUS_INLINE Columns<Real, B> seen(int64_t edge, Real value) const {
+    Columns<Real, B> x;
+    for (int64_t c = 0; c < B; ++c) lane<Real, B>(&x, c) = value;
     for (int64_t k = 0; k < count; ++k)
       if (hidden[k].edge == edge) lane<Real, B>(&x, hidden[k].column) = 0;
     return x;
@@ -111,81 +199,81 @@ template <class Real, int B> struct Job {
   int64_t row_count;
   int64_t P, Q;
   const Real* w;
-  Columns<Real, B>* dw;         // backward only: the gradient of each column
+  Partial<Real, B>* dw;         // backward only
   Columns<Real, B>* tail;       // forward: the state; backward: the same
   Columns<Real, B>* tail_grad;  // backward only, null where it is not needed
   Columns<Real, B>* head;       // forward: the state; backward: its gradient
   const Own* own;
 };
 
-// Calls body(operator, first edge, last edge) for the edges of a row, run by run of one operator.
-template <class Real, class Body> TENSUS_INLINE void each_run(const View<Real>& view, int64_t row, const Body& body) {
-  const int64_t end = view.ptr[row + 1];
-  for (int64_t first = view.ptr[row], last; first < end; first = last) {
-    const int32_t op = view.op[first];
-    for (last = first + 1; last < end && view.op[last] == op;) ++last;
-    body(op, first, last);
+// Calls body(operator, first edge, last edge, whether some columns do not see all of these) for the runs of a row.
+template <class Real, class Body>
+TENSUS_INLINE void each_run(const View<Real>& view, const Own& own, int64_t row, const Body& body) {
+  const bool touched = own.touched[row];
+  for (int64_t k = view.ptr[row]; k < view.ptr[row + 1]; ++k) {
+    const int64_t first = view.first[k], last = view.first[k + 1];
+    body(view.op[k], first, last, __builtin_expect(touched, 0) && own.touches(first, last));
   }
 }
 
-template <class Real, int B, int kQ> TENSUS_INLINE void push(const Job<Real, B>& job, Columns<Real, B>* mixed) {
+template <class Real, int B, int kQ> TENSUS_INLINE void push(const Job<Real, B>& job, Columns<Real, B>* room) {
   using X = Columns<Real, B>;
   const int64_t P = job.P, Q = kQ ? kQ : job.Q;
   const View<Real> view = job.view;
+  X kept[kQ ? kQ : 1];
+  X* mixed = kQ ? kept : room;
   for (int64_t n = 0; n < job.row_count; ++n) {
-    const int64_t row = job.rows[n];
-    const X* tail = job.tail + row * P;
-    const bool touched = job.own->touches(row);
-    each_run(view, row, [&](int32_t op, int64_t first, int64_t last) __attribute__((always_inline)) {
-      const Real* w = job.w + op * P * Q;
-      for (int64_t q = 0; q < Q; ++q) mixed[q] = w[q] * tail[0];
-      for (int64_t p = 1; p < P; ++p)
-        for (int64_t q = 0; q < Q; ++q) mixed[q] += w[p * Q + q] * tail[p];
-      const bool masked = touched && job.own->touches(first, last);
-      for (int64_t e = first; e < last; ++e) {
-        X* head = job.head + view.target[e] * Q;
-        const Real value = view.value[e];
-        if (__builtin_expect(masked, 0)) {
-          const X seen = value * job.own->template seen<Real, B>(e);
-          for (int64_t q = 0; q < Q; ++q) head[q] += seen * mixed[q];
-        } else {
-          for (int64_t q = 0; q < Q; ++q) head[q] += value * mixed[q];
-        }
-      }
-    });
+    const X* tail = job.tail + job.rows[n] * P;
+    each_run(view, *job.own, job.rows[n],
+             [&](int32_t op, int64_t first, int64_t last, bool masked) __attribute__((always_inline)) {
+               const Real* w = job.w + op * P * Q;
+               for (int64_t q = 0; q < Q; ++q) mixed[q] = w[q] * tail[0];
+               for (int64_t p = 1; p < P; ++p)
+                 for (int64_t q = 0; q < Q; ++q) mixed[q] += w[p * Q + q] * tail[p];
+               for (int64_t e = first; e < last; ++e) {
+                 X* head = job.head + view.target[e] * Q;
+                 const Real value = view.value[e];
+                 if (__builtin_expect(masked, 0)) {
+                   const X seen = job.own->template seen<Real, B>(e, value);
+                   for (int64_t q = 0; q < Q; ++q) head[q] += seen * mixed[q];
+                 } else {
+                   for (int64_t q = 0; q < Q; ++q) head[q] += value * mixed[q];
+                 }
+               }
+             });
   }
 }
 
-template <class Real, int B, int kQ> TENSUS_INLINE void pull(const Job<Real, B>& job, Columns<Real, B>* sum) {
+template <class Real, int B, int kQ> TENSUS_INLINE void pull(const Job<Real, B>& job, Columns<Real, B>* room) {
   using X = Columns<Real, B>;
   const int64_t P = job.P, Q = kQ ? kQ : job.Q;
   const View<Real> view = job.view;
+  X kept[kQ ? kQ : 1];
+  X* sum = kQ ? kept : room;
   for (int64_t n = 0; n < job.row_count; ++n) {
-    const int64_t row = job.rows[n];
-    const X* tail = job.tail + row * P;
-    X* grad = job.tail_grad ? job.tail_grad + row * P : nullptr;
-    const bool touched = job.own->touches(row);
-    each_run(view, row, [&](int32_t op, int64_t first, int64_t last) __attribute__((always_inline)) {
-      const bool masked = touched && job.own->touches(first, last);
-      for (int64_t q = 0; q < Q; ++q) sum[q] = X{};
-      for (int64_t e = first; e < last; ++e) {
-        const X* head = job.head + view.target[e] * Q;
-        const Real value = view.value[e];
-        if (__builtin_expect(masked, 0)) {
-          const X seen = value * job.own->template seen<Real, B>(e);
-          for (int64_t q = 0; q < Q; ++q) sum[q] += seen * head[q];
-        } else {
-          for (int64_t q = 0; q < Q; ++q) sum[q] += value * head[q];
-        }
-      }
-      const Real* w = job.w + op * P * Q;
-      X* dw = job.dw + op * P * Q;
-      for (int64_t p = 0; p < P; ++p)
-        for (int64_t q = 0; q < Q; ++q) {
-          dw[p * Q + q] += tail[p] * sum[q];
-          if (grad) grad[p] += w[p * Q + q] * sum[q];
-        }
-    });
+    const X* tail = job.tail + job.rows[n] * P;
+    X* grad = job.tail_grad ? job.tail_grad + job.rows[n] * P : nullptr;
+    each_run(view, *job.own, job.rows[n],
+             [&](int32_t op, int64_t first, int64_t last, bool masked) __attribute__((always_inline)) {
+               for (int64_t q = 0; q < Q; ++q) sum[q] = X{};
+               for (int64_t e = first; e < last; ++e) {
+                 const X* head = job.head + view.target[e] * Q;
+                 const Real value = view.value[e];
+                 if (__builtin_expect(masked, 0)) {
+                   const X seen = job.own->template seen<Real, B>(e, value);
+                   for (int64_t q = 0; q < Q; ++q) sum[q] += seen * head[q];
+                 } else {
+                   for (int64_t q = 0; q < Q; ++q) sum[q] += value * head[q];
+                 }
+               }
+               const Real* w = job.w + op * P * Q;
+               Partial<Real, B>* dw = job.dw + op * P * Q;
+               for (int64_t p = 0; p < P; ++p)
+                 for (int64_t q = 0; q < Q; ++q) {
+                   add_product(dw[p * Q + q], tail[p], sum[q]);
+                   if (grad) grad[p] += w[p * Q + q] * sum[q];
+                 }
+             });
   }
 }
 
@@ -262,16 +350,31 @@ TENSUS_EXPONENTIATE(double, kWidth)
 
 // ---------------------------------------------------------------------------------------------- blocks
 
+// How many weights link e has for one relation.
+int64_t weight_count(const Walk& walk, int64_t e) {
+  const WalkLink& link = walk.dag.links[e];
+  return walk.graph.operators * walk.dag.ranks[link.tail] * walk.dag.ranks[link.head];
+}
+
+// Where those of link e begin among the weights of one relation; with e one past the last link, how many there are.
+int64_t weight_offset(const Walk& walk, int64_t e) {
+  int64_t sum = 0;
+  for (int64_t k = 0; k < e; ++k) sum += weight_count(walk, k);
+  return sum;
+}
+
 // Some queries of one relation, as columns over the entities that they reach. Made once for each thread.
 template <class Real, int B> class Block {
  public:
   using X = Columns<Real, B>;
 
-  explicit Block(const Walk& walk)
-      : walk_(walk), slot_(walk.graph.entities, -1), states_(walk.dag.states), grads_(walk.dag.states) {
+  Block(const Walk& walk, const Shared& shared)
+      : walk_(walk), shared_(shared), slot_(walk.graph.entities, -1), states_(walk.dag.states),
+        grads_(walk.dag.states) {
     int64_t widest = 1;
     for (int64_t k = 0; k < walk.dag.states; ++k) widest = std::max(widest, walk.dag.ranks[k]);
     room_.resize(widest * B);
+    own_.touched.assign(walk.graph.entities, 0);
   }
 
   // Walks from the queries first .. last, all of one relation.
@@ -289,11 +392,12 @@ template <class Real, int B> class Block {
     const WalkDag& dag = walk_.dag;
     for (int64_t k = 1; k < dag.states - 1; ++k) grads_[k].assign(states_[k].size(), 0);
     grads_[dag.states - 1].swap(states_[dag.states - 1]);
-    const int64_t count = offset(dag.link_count);
-    dw_.assign(count * B, 0);
-    X* of_columns = columns_of(dw_);
-    for (int64_t e = dag.link_count - 1; e >= 0; --e) pull_all(job(e, of_columns + offset(e)), columns_of(room_));
-    for (int64_t k = 0; k < count; ++k) dw[k] += lane_sum<Real, B>(of_columns[k]);
+    const int64_t count = weight_offset(walk_, dag.link_count);
+    dw_.assign(count * sizeof(Partial<Real, B>) / sizeof(Real), 0);
+    auto* sums = reinterpret_cast<Partial<Real, B>*>(dw_.data());
+    for (int64_t e = dag.link_count - 1; e >= 0; --e)
+      pull_all(job(e, sums + weight_offset(walk_, e)), columns_of(room_));
+    for (int64_t k = 0; k < count; ++k) dw[k] += total<Real, B>(sums[k]);
     add_popularity_gradient(dw + count);
     grads_[dag.states - 1].swap(states_[dag.states - 1]);
   }
@@ -303,6 +407,7 @@ template <class Real, int B> class Block {
     if (dense_) std::fill(slot_.begin(), slot_.end(), -1);
     else
       for (int64_t v : reached_) slot_[v] = -1;
+    own_.clear();
   }
 
   int64_t columns() const { return columns_; }
@@ -331,26 +436,11 @@ template <class Real, int B> class Block {
     return unreached;
   }
 
-  int64_t parameters() const { return offset(walk_.dag.link_count) + 1; }
-
-  // Where the weights of link e begin among those of one relation.
-  int64_t offset(int64_t e) const {
-    int64_t sum = 0;
-    for (int64_t k = 0; k < e; ++k) sum += weights(k);
-    return sum;
-  }
-
-  int64_t weights(int64_t e) const {
-    const WalkDag& dag = walk_.dag;
-    return walk_.graph.operators * dag.ranks[dag.links[e].tail] * dag.ranks[dag.links[e].head];
-  }
-
   // Edges that all links look at.
   int64_t cost() const {
     int64_t sum = 0;
     for (int64_t e = 0; e < walk_.dag.link_count; ++e)
-      for (int64_t n = 0; n < rows_at(walk_.dag.links[e].tail); ++n)
-        sum += view_.ptr[rows_[n] + 1] - view_.ptr[rows_[n]];
+      for (int64_t n = 0; n < rows_at(walk_.dag.links[e].tail); ++n) sum += view_.end(rows_[n]) - view_.begin(rows_[n]);
     return sum;
   }
 
@@ -396,42 +486,40 @@ template <class Real, int B> class Block {
     rows_.assign(reached_.begin(), reached_.end());
     for (int64_t v = 0; v < g.entities; ++v) slot_[v] = int32_t(v);
     bounds_.push_back(g.entities);
-    view_ = {g.ptr, g.target, g.op, g.fact, static_cast<const Real*>(g.value)};
+    const Runs& runs = shared_.runs;
+    view_ = {runs.ptr.data(), runs.op.data(), runs.first.data(), g.target, static_cast<const Real*>(g.value)};
   }
 
   // Entities numbered as they are reached, with a copy of the edges that leave them.
   void take_reached() {
     const FactGraph& g = walk_.graph;
     const int64_t count = bounds_.back();
-    ptr_.assign(1, 0), target_.clear(), op_.clear(), fact_.clear(), value_.clear();
+    runs_.clear(), target_.clear(), value_.clear();
     for (int64_t n = 0; n < count; ++n) {
       const int64_t begin = g.ptr[reached_[n]], end = g.ptr[reached_[n] + 1];
+      runs_.add_row(g, reached_[n]);
       for (int64_t e = begin; e < end; ++e) target_.push_back(visit(g.target[e]));
-      op_.insert(op_.end(), g.op + begin, g.op + end);
-      fact_.insert(fact_.end(), g.fact + begin, g.fact + end);
       const Real* value = static_cast<const Real*>(g.value);
       value_.insert(value_.end(), value + begin, value + end);
-      ptr_.push_back(int64_t(target_.size()));
     }
     if (const Popularity& p = walk_.popularity; p.ptr)
       for (int64_t k = p.ptr[relation_]; k < p.ptr[relation_ + 1]; ++k) visit(p.entity[k]);
     bounds_.push_back(int64_t(reached_.size()));
     rows_.resize(count);
     for (int64_t n = 0; n < count; ++n) rows_[n] = n;
-    view_ = {ptr_.data(), target_.data(), op_.data(), fact_.data(), value_.data()};
+    view_ = {runs_.ptr.data(), runs_.op.data(), runs_.first.data(), target_.data(), value_.data()};
   }
 
   void find_own() {
-    own_.count = 0;
+    const FactGraph& g = walk_.graph;
     for (int64_t c = 0; c < columns_; ++c) {
       const int64_t fact = walk_.queries.own[first_ + c];
       if (fact < 0) continue;
       for (int64_t v : {walk_.queries.start[first_ + c], walk_.queries.answer[first_ + c]}) {
         const int64_t row = slot_[v];
         if (row < 0 || (!dense_ && row >= int64_t(rows_.size()))) continue;  // no walk leaves from there
-        for (int64_t e = view_.ptr[row]; e < view_.ptr[row + 1]; ++e)
-          if (view_.fact[e] == fact && own_.count < int64_t(std::size(own_.hidden)))
-            own_.hidden[own_.count++] = {row, e, c};
+        for (int64_t e = g.ptr[v]; e < g.ptr[v + 1]; ++e)
+          if (g.fact[e] == fact) own_.hide(row, view_.begin(row) + e - g.ptr[v], c);
       }
     }
   }
@@ -439,10 +527,10 @@ template <class Real, int B> class Block {
   int64_t rows_at(int64_t state) const { return bounds_[walk_.dag.depth[state]]; }
   int64_t size(int64_t state) const { return dense_ ? walk_.graph.entities : rows_at(state); }
 
-  Job<Real, B> job(int64_t e, X* dw) {
+  Job<Real, B> job(int64_t e, Partial<Real, B>* dw) {
     const WalkDag& dag = walk_.dag;
     const WalkLink& link = dag.links[e];
-    const Real* w = static_cast<const Real*>(link.w) + relation_ * weights(e);
+    const Real* w = static_cast<const Real*>(link.w) + relation_ * weight_count(walk_, e);
     return {view_,
             rows_.data(),
             rows_at(link.tail),
@@ -461,12 +549,13 @@ template <class Real, int B> class Block {
   // Calls visit(slot, log(1 + count), whether column c's own fact is counted) for the popular answers.
   template <class Visit> void each_popular(const Visit& visit) const {
     const Popularity& p = walk_.popularity;
-    for (int64_t k = p.ptr[relation_]; k < p.ptr[relation_ + 1]; ++k)
+    for (int64_t k = p.ptr[relation_]; k < p.ptr[relation_ + 1]; ++k) {
       for (int64_t c = 0; c < columns_; ++c) {
         const int64_t n = first_ + c;
         const bool own = walk_.queries.own[n] >= 0 && walk_.queries.answer[n] == p.entity[k];
-        visit(slot_[p.entity[k]], c, std::log1p(double(p.count[k] - own)));
+        visit(slot_[p.entity[k]], c, own ? std::log1p(double(p.count[k] - 1)) : shared_.popular[k]);
       }
+    }
   }
 
   void add_popularity() {
@@ -484,12 +573,13 @@ template <class Real, int B> class Block {
   }
 
   const Walk& walk_;
+  const Shared& shared_;
   std::vector<int32_t> slot_;     // of every entity, -1 where it is not reached
   std::vector<int64_t> reached_;  // entities, as they are reached
   std::vector<int64_t> bounds_;   // how many are reached in 0, 1, ... steps
   std::vector<int64_t> rows_;     // the slots of those that walks leave from, as they are reached
-  std::vector<int64_t> ptr_;
-  std::vector<int32_t> target_, op_, fact_;
+  Runs runs_;                     // of these, and their edges
+  std::vector<int32_t> target_;
   std::vector<Real> value_;
   std::vector<Numbers<Real>> states_, grads_;  // (reached, rank, B)
   Numbers<Real> room_, dw_;
@@ -520,12 +610,13 @@ std::vector<Piece> cut(const WalkQueries& q, int64_t width) {
 // Calls visit(block, piece) on the threads of the team: for every block of every piece, after its walk.
 template <class Real, int B, class Visit> void each_block(const Walk& walk, bool walks, const Visit& visit) {
   const std::vector<Piece> pieces = cut(walk.queries, B);
+  const Shared shared(walk);
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex mutex;
   const auto work = [&] {
     try {
-      Block<Real, B> block(walk);
+      Block<Real, B> block(walk, shared);
       for (size_t n; (n = next++) < pieces.size();)
         for (int64_t first = pieces[n].first; first < pieces[n].last; first += B) {
           const int64_t last = std::min(first + B, pieces[n].last);
@@ -600,7 +691,7 @@ template <class Real, int B> void loss_of(const Walk& walk, Likelihood f, const 
   const WalkDag& dag = walk.dag;
   const bool wanted = dag.link_count > 0 && dag.links[0].dw;
   const std::vector<Piece> pieces = cut(walk.queries, B);
-  const int64_t parameters = Block<Real, B>(walk).parameters();
+  const int64_t parameters = weight_offset(walk, dag.link_count) + 1;  // and the popularity's
   std::vector<std::vector<Real>> gradients(pieces.size());
   each_block<Real, B>(walk, true, [&](Block<Real, B>& block, size_t piece) {
     if (f.exponential) exponential_loss(block, walk.queries, share, loss);
@@ -610,13 +701,12 @@ template <class Real, int B> void loss_of(const Walk& walk, Likelihood f, const 
     block.backward(gradients[piece].data());
   });
   if (!wanted) return;
-  const Block<Real, B> sizes(walk);
   for (size_t n = 0; n < pieces.size(); ++n) {
     const int64_t relation = walk.queries.relation[pieces[n].first];
     for (int64_t e = 0; e < dag.link_count; ++e) {
-      Real* dw = static_cast<Real*>(dag.links[e].dw) + relation * sizes.weights(e);
-      const Real* part = gradients[n].data() + sizes.offset(e);
-      for (int64_t k = 0; k < sizes.weights(e); ++k) dw[k] += part[k];
+      Real* dw = static_cast<Real*>(dag.links[e].dw) + relation * weight_count(walk, e);
+      const Real* part = gradients[n].data() + weight_offset(walk, e);
+      for (int64_t k = 0; k < weight_count(walk, e); ++k) dw[k] += part[k];
     }
     if (walk.popularity.dweight) static_cast<Real*>(walk.popularity.dweight)[relation] += gradients[n].back();
   }

@@ -74,7 +74,7 @@ struct Walk {
   Team team;
 };
 
-constexpr int64_t kWidth = 8;
+constexpr int64_t kWidth = 16;
 
 // How a score becomes a weight in the loss: exp(x), or x + floor for scores that are not negative.
 struct Likelihood {

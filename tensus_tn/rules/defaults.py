@@ -15,7 +15,7 @@ from tensus_tn.rules.walks import KnownAnswers, Queries, WalkGraph, make_queries
 _SAMPLE = 256
 _FEW = 0.05  # of all edges: what walks of four links may meet
 _MANY = 2_000_000  # edges: what walks of three links may meet
-_WIDER = 0.5  # an edge of a block costs about 2 times one of a single query, for WIDTH of them
+_WIDER = 0.3  # an edge of a block costs about 3 times one of a single query, for WIDTH of them
 
 
 def steps(walks: WalkGraph) -> int:

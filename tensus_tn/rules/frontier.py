@@ -30,7 +30,7 @@ SCHEMAS = {
     "rule_ranks": f"(Tensor w, Tensor? popularity, {_WALK}) -> (Tensor, Tensor)",
     "rule_costs": f"(Tensor w, Tensor? popularity, {_WALK}) -> Tensor",
 }
-WIDTH = 8  # queries that can share a frontier, as in csrc/cpu/frontier.h
+WIDTH = 16  # queries that can share a frontier, as in csrc/cpu/frontier.h
 
 _library = torch.library.Library("tensus_tn", "FRAGMENT")
 if extension._C is None:

@@ -21,7 +21,7 @@ from tensus_tn.rules.walks import KnownAnswers, Queries, both_ways, make_queries
 if TYPE_CHECKING:
     from tensus_tn.rules.model import RuleModel
 
-_STEPS = 1000  # of the optimizer, about, where `epochs` is not given
+_STEPS = 2000  # of the optimizer, about, where `epochs` is not given
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Settings:
     """How a `RuleModel` is trained.
 
     Attributes:
-        epochs: Passes over the training queries. When None, as many as make some 1,000 steps, 2 to 6.
+        epochs: Passes over the training queries. When None, as many as make some 2,000 steps, 1 to 6.
         batch: Queries of a step.
         lr: Adam's learning rate at the start; it falls to a twentieth along a cosine. When None,
             0.1, or 0.05 on graphs with less than 10,000 entities.
@@ -45,7 +45,7 @@ class Settings:
     """
 
     epochs: int | None = None
-    batch: int = 500
+    batch: int = 250
     lr: float | None = None
     decay: float | None = None
     patience: int = 5
@@ -106,7 +106,7 @@ def fit(
     valid = valid[shuffled[: s.max_valid]]
     per_epoch = min(len(training), s.max_queries or len(training))
     batches = max(1, round(per_epoch / s.batch))
-    epochs = s.epochs or min(max(round(_STEPS / batches), 2), 6)
+    epochs = s.epochs or min(max(round(_STEPS / batches), 1), 6)
     lr = s.lr or (0.1 if graph.num_entities >= 10_000 else 0.05)
     # Along the cosine, the learning rate is about half of `lr` on average.
     decay = 2 / (lr * epochs * batches) if s.decay is None else s.decay

@@ -41,9 +41,13 @@ def test_a_run_is_written_once(tmp_path):
     threads = torch.get_num_threads()
     try:
         for _ in range(2):
-            results.run(planted_rules(num_chains=20), "planted", "rank 2", 0, out)
+            results.run(planted_rules(num_chains=20), "planted", "CP", 0, out, steps=2, rank=3)
+        results.run(planted_rules(num_chains=20), "planted", "CP", 0, out, steps=2, rank=1)
     finally:
         torch.set_num_threads(threads)
-    [row] = [json.loads(line) for line in out.read_text().splitlines()]
-    assert row["method"] == "rank 2"
-    assert 0 < row["test"]["mrr"] <= 1
+    rows = results.read(out)
+    assert [(row["method"], row["steps"], row["rank"]) for row in rows] == [
+        ("CP", 2, 3),
+        ("CP", 2, 1),
+    ]
+    assert all(0 < row["test"]["mrr"] <= 1 for row in rows)
