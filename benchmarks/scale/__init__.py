@@ -1,0 +1,1 @@
+"""Past one machine: what blocks, data-parallel training and parts of a graph cost."""
