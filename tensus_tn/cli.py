@@ -6,13 +6,15 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from tensus_tn._version import __version__
 
 if TYPE_CHECKING:
+    from tensus_tn.distributed import Processes
     from tensus_tn.tasks import Config, Result
     from tensus_tn.tasks.presets import Phase
 
@@ -55,7 +57,29 @@ def _train(arguments: argparse.Namespace) -> None:
     from tensus_tn.tasks.config import from_arguments
 
     config, k = from_arguments(arguments), arguments.average
-    _print_result(run(config) if k == 1 else run_average(config, k))
+    with _processes() as processes:
+        if k > 1 and processes.size > 1:
+            raise ValueError("--average is for one process: start without torchrun")
+        result = run(config) if k == 1 else run_average(config, k)
+    if processes.rank == 0:
+        _print_result(result)
+
+
+@contextmanager
+def _processes() -> Iterator[Processes]:
+    """Those of torchrun, if it started this, working together."""
+    from tensus_tn.distributed import PeerError, init
+
+    processes = init()
+    try:
+        yield processes
+    except PeerError as error:  # torchrun starts all of them again, if it may
+        print(f"tensus-tn: error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BaseException:
+        processes.leave()
+        raise
+    processes.leave()
 
 
 def _search(arguments: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ KNOWS = {
     "rules": {"network", "propagation"},
     "distributed": {"network", "propagation", "nn"},
     "data": {"propagation"},
-    "tasks": {"explorer", "network", "fitting", "propagation", "nn", "data"},
+    "tasks": {"explorer", "network", "fitting", "propagation", "nn", "data", "distributed"},
 }
 OPTIONAL = {
     "torch_geometric",

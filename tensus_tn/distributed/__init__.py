@@ -4,6 +4,7 @@ from tensus_tn.distributed.graph import DistributedGraph
 from tensus_tn.distributed.handshake import DisagreementError
 from tensus_tn.distributed.partitioning import Partition, partition
 from tensus_tn.distributed.processes import PeerError, Processes, init
+from tensus_tn.distributed.training import global_mean, sum_gradients
 
 __all__ = [
     "DisagreementError",
@@ -11,6 +12,8 @@ __all__ = [
     "Partition",
     "PeerError",
     "Processes",
+    "global_mean",
     "init",
     "partition",
+    "sum_gradients",
 ]

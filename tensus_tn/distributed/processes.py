@@ -39,6 +39,11 @@ class Processes:
             return cls(None, 0, 1)
         return cls(group, dist.get_rank(group), dist.get_world_size(group))
 
+    def leave(self) -> None:
+        """Take part no longer, as at the end of a program."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group(self.group)
+
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size})"
 
@@ -93,6 +98,19 @@ class Processes:
         said: list[Any] = [None] * self.size
         self._guarded(lambda: dist.all_gather_object(said, thing, group=self.group))
         return said
+
+    def first(self, call: Callable[[], _T]) -> _T:
+        """What the first process makes of a call that is its own; an error of it is raised on all."""
+        result: tuple[_T | None, Exception | None] = None, None
+        if self.rank == 0:
+            try:
+                result = call(), None
+            except Exception as error:
+                result = None, error
+        value, problem = self.gather(result)[0]
+        if problem is not None:
+            raise problem
+        return value  # type: ignore[no-any-return]
 
     def _guarded(self, call: Callable[[], _T]) -> _T:
         try:

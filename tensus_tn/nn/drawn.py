@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -96,10 +97,12 @@ def follow(
     """
     edges = [edge for _, links in useful_links(dag, relations) for edge in links]
     if not edges:
-        return torch.zeros_like(h) if rows is None else h.new_zeros(len(rows), h.shape[1])
+        nothing = torch.zeros_like(h) if rows is None else h.new_zeros(len(rows), h.shape[1])
+        return nothing + _nothing_of(h, *weights.values())
     chosen = [graph.relation_index(relations[edge]) for edge in edges]
     one_hot = F.one_hot(torch.tensor(chosen, device=h.device), graph.num_relations)
     cores = one_hot * torch.stack([weights[edge] for edge in edges])[:, None]
+    cores = cores + _nothing_of(*weights.values())
     return propagate_dag(
         graph,
         Dag(edges),
@@ -108,6 +111,16 @@ def follow(
         choices={edge: [relations[edge]] for edge in edges},
         rows=rows,
     ).squeeze(1)
+
+
+def _nothing_of(*tensors: Tensor) -> Tensor | float:
+    """Zero, with a gradient of zero for all of these: but only where processes train together.
+
+    They wait for the gradient of every parameter. Alone, an optimizer leaves out what has none.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0.0
+    return torch.cat([tensor.flatten()[:0] for tensor in tensors]).sum()
 
 
 def check_sampling(epsilon: float | None, temperature: float) -> None:

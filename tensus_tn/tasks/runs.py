@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import nn
 from tensus_tn._arguments import check_memory
 from tensus_tn._files import write_csv, write_json
 from tensus_tn.data import load, write_predictions
+from tensus_tn.distributed.handshake import handshake
+from tensus_tn.distributed.processes import Processes
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
 from tensus_tn.tasks.checkpoint import load_checkpoint
 from tensus_tn.tasks.config import Config
@@ -52,7 +55,7 @@ def run(
         (3, ['loss', 'macro_f1', 'micro_f1'])
     """
     if config.out and not (config.resume or config.overwrite):
-        require_no_run(Path(config.out))
+        Processes.of(None).first(lambda: require_no_run(Path(config.out)))
     task = load_task(config) if task is None else task
     what = f"numbers in a state of {config.hidden:,} features"
     check_memory(what, task.graph.num_nodes * config.hidden, torch.float32, config.device)
@@ -114,10 +117,15 @@ def fit(
         >>> fit(Bias(), load_task(config), config).num_parameters
         2
     """
+    processes = Processes.of(None)
+    settings = {k: v for k, v in config.to_dict().items() if k not in ("progress", "device")}
+    handshake(processes, {"data": task.data, **settings})
     if not config.out:
         return _fit(model, task, config, chosen, on_epoch, None)
     out = Path(config.out)
-    with open_run_folder(out, resume=config.resume, overwrite=config.overwrite):
+    with ExitStack() as held:
+        folder = open_run_folder(out, resume=config.resume, overwrite=config.overwrite)
+        processes.first(lambda: held.enter_context(folder))
         return _fit(model, task, config, chosen, on_epoch, out)
 
 
@@ -135,7 +143,8 @@ def _fit(
     trainer = Trainer(model, task, config, extra)
     if out is not None and config.resume and (out / CHECKPOINT).exists():
         trainer.resume(out / CHECKPOINT)
-    log, close = _tensorboard(config)
+    first = trainer.processes.rank == 0
+    log, close = _tensorboard(config) if first else (lambda record: None, lambda: None)
 
     def after_epoch(record: Record) -> None:
         log(record)
@@ -160,7 +169,7 @@ def _fit(
         trainer.history,
         unscored,
     )
-    if out is not None:
+    if out is not None and first:
         if isinstance(task, NodeClassification):
             write_predictions(out / PREDICTIONS, task.data, task.predict(outputs["test"]))
         write_json(out / RESULT, result.to_dict())

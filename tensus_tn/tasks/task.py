@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
@@ -90,6 +91,16 @@ class NodeClassification:
     def objective(self, model: nn.Module, split: Split, **options: Any) -> Tensor:
         """The loss that is trained."""
         return self.loss(self.outputs(model, [split], **options)[split], split)
+
+    def size(self, split: Split) -> int:
+        """The nodes of a split."""
+        return len(self.nodes[split])
+
+    def share(self, part: int, parts: int) -> NodeClassification:
+        """The same with every so-many-th node alone, beginning with the `part`-th."""
+        shared = copy.copy(self)
+        shared.nodes = {split: ids[part::parts] for split, ids in self.nodes.items()}
+        return shared
 
     def predict(self, output: Tensor) -> Tensor:
         """Classes (n,) from class scores; or 0/1 (n, num_classes) where a node may have several."""
@@ -209,6 +220,20 @@ class LinkPrediction:
         alone, known = bias.split([pairs.shape[1], self.known.shape[1]])
         share = -F.logsigmoid(known).sum() / (pairs.shape[1] / 2)
         return loss + self.loss(alone, split) + share
+
+    def size(self, split: Split) -> int:
+        """The positive pairs of a split, and as many negative ones."""
+        return self.pairs[split].shape[1] // 2
+
+    def share(self, part: int, parts: int) -> LinkPrediction:
+        """The same with every so-many-th pair alone, beginning with the `part`-th."""
+        shared = copy.copy(self)
+        shared.pairs = {
+            split: torch.cat([side[:, part::parts] for side in pairs.chunk(2, dim=1)], dim=1)
+            for split, pairs in self.pairs.items()
+        }
+        shared.known = self.known[:, part::parts]
+        return shared
 
     def scores(self, output: Tensor, split: Split) -> dict[str, float]:
         """The area under the ROC curve."""

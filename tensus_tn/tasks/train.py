@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from tensus_tn.data import Split
+from tensus_tn.distributed.processes import Processes
+from tensus_tn.distributed.training import sum_gradients
 from tensus_tn.nn import TwoTowers
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
@@ -33,6 +36,11 @@ class Trainer:
     loss after them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each
     epoch, epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its
     probability.
+
+    Where several processes were brought together (`tensus_tn.distributed.init`), each has its share of
+    the nodes or pairs of a split, gradients are summed, and only the first one writes. What is random
+    in an epoch then depends on the seed, the epoch and the process alone, so that a run goes on to the
+    same result from any checkpoint; draws are the same on all.
 
     Args:
         model: Called as the task says.
@@ -55,6 +63,8 @@ class Trainer:
     ) -> None:
         self.model = model.to(config.device)
         self.task, self.config, self.extra = task, config, extra or {}
+        self.processes = Processes.of(None)
+        self._share = _share_of(task, self.processes)
         arch_parameters: Callable[[], list[nn.Parameter]] | None
         arch_parameters = getattr(model, "arch_parameters", None)
         cores = arch_parameters() if arch_parameters else []
@@ -107,9 +117,11 @@ class Trainer:
             The records of all epochs: losses and validation scores.
         """
         title = f"{self.task.data.name} seed {self.config.seed}"
-        progress = Progress(title, self.config.epochs, self.epoch, shown=self.config.progress)
+        first = self.processes.rank == 0
+        shown = self.config.progress and first
+        progress = Progress(title, self.config.epochs, self.epoch, shown=shown)
         with progress, _deterministic(), _deferred_interrupt() as interrupted:
-            while not (self.done or interrupted.is_set()):
+            while not (self.done or self._anyone(interrupted.is_set())):
                 start = time.perf_counter()
                 record = self._run_epoch()
                 self.seconds += time.perf_counter() - start
@@ -118,7 +130,7 @@ class Trainer:
                 values = {"loss": f"{record['train_loss']:.3f}", self.task.metric: score}
                 progress.update(self.epoch, values)
                 due = self.epoch % self.config.checkpoint_every == 0
-                if checkpoint is not None and (due or self.done or interrupted.is_set()):
+                if first and checkpoint is not None and (due or self.done or interrupted.is_set()):
                     save_checkpoint(checkpoint, self.state_dict())
         if interrupted.is_set():
             raise KeyboardInterrupt
@@ -126,7 +138,7 @@ class Trainer:
         return self.history
 
     def _run_epoch(self) -> Record:
-        train_loss, outcome = self.step(), self.evaluate("val")
+        train_loss, outcome = self.step(), self.processes.gather(self.evaluate("val"))[0]
         for split, loss in (("training", train_loss), ("validation", outcome["loss"])):
             if not math.isfinite(loss):
                 raise ValueError(
@@ -141,7 +153,7 @@ class Trainer:
     def step(self) -> float:
         """The updates of one epoch; returns the training loss before them."""
         self.model.train()
-        draw = self._draw()
+        draw = self._draw_together() if self.processes.size > 1 else self._draw()
         joint = self.config.updates == "joint"
         cores = [self.core_optimizer] if self.core_optimizer else []
         loss = self._update("train", [self.weight_optimizer, *(cores if joint else [])], draw)
@@ -154,11 +166,14 @@ class Trainer:
     ) -> float:
         """One gradient step on the loss of a split."""
         self.model.zero_grad(set_to_none=True)
-        loss = self.task.objective(self.model, split, **draw)
+        loss = self._share.objective(self.model, split, **draw)
+        if self.processes.size > 1:
+            loss = loss * (self._share.size(split) / self.task.size(split))
         loss.backward()
+        sum_gradients(self.model.parameters())
         for optimizer in optimizers:
             optimizer.step()
-        return loss.item()
+        return self.processes.sum(loss.detach()).item()
 
     def _draw(self) -> dict[str, Any]:
         """Arguments that make the model follow one meta-graph, where that is wanted."""
@@ -167,6 +182,16 @@ class Trainer:
         epsilon = self.config.epsilon * self.config.epsilon_decay**self.epoch
         sample: Any = self.model.sample
         return {"draw": sample(epsilon=epsilon if self.config.search == "sampled" else None)}
+
+    def _draw_together(self) -> dict[str, Any]:
+        """The same draw on all processes; what is random after it is each one's own."""
+        torch.manual_seed(_mixed(self.config.seed, self.epoch, 0))
+        draw = self._draw()
+        torch.manual_seed(_mixed(self.config.seed, self.epoch, 1 + self.processes.rank))
+        return draw
+
+    def _anyone(self, fact: bool) -> bool:
+        return fact if self.processes.size == 1 else self.processes.extremes(int(fact))[1] == 1
 
     def evaluate(self, split: Split) -> Record:
         """Loss and scores of a split, of the model as it is."""
@@ -241,6 +266,24 @@ class Trainer:
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise ValueError(f"{checkpoint} does not fit its own settings: {reason}") from error
+
+
+def _share_of(task: Task, processes: Processes) -> Task:
+    """What a process trains on: all of the task, where it is alone."""
+    if processes.size == 1:
+        return task
+    for split in ("train", "val"):
+        if task.size(split) < processes.size:
+            raise ValueError(
+                f"{processes.size} processes, but the split {split!r} has {task.size(split)} nodes "
+                "or pairs: each needs one at least"
+            )
+    return task.share(processes.rank, processes.size)
+
+
+def _mixed(*numbers: int) -> int:
+    """One seed of several numbers."""
+    return int.from_bytes(blake2b(repr(numbers).encode(), digest_size=7).digest(), "little")
 
 
 #: Settings that may change when a run is resumed.

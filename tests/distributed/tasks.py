@@ -4,12 +4,26 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 from tensus_tn import Dag, RelationGraph, propagate_dag
-from tensus_tn.distributed import DistributedGraph, Partition, Processes, partition
+from tensus_tn.data import planted
+from tensus_tn.distributed import (
+    DistributedGraph,
+    Partition,
+    Processes,
+    global_mean,
+    partition,
+    sum_gradients,
+)
 from tensus_tn.distributed import handshake as handshakes
 from tensus_tn.distributed.halo import Halo
 from tensus_tn.nn import MetaGraphNet
+from tensus_tn.propagation.blocks import NeighborBlocks
+from tensus_tn.tasks import Config, Trainer, build_model, make_task, run
 
 FEATURES = 5
 #: What a graph can be like: options, and whether its edges have values.
@@ -278,3 +292,96 @@ def leave_early(how):
 
         time.sleep(60)
     processes.sum(torch.ones(1))
+
+
+def uneven():
+    """Process r has r losses of 1 .. ; parameters that some, all or none have a gradient of."""
+    rank = dist.get_rank()
+    w = [torch.nn.Parameter(torch.zeros(n)) for n in (2, 1, 1)]
+    losses = torch.arange(1.0, rank + 1) + 0 * w[1]
+    mean = Processes.of(None).sum(global_mean(losses).detach()) / dist.get_world_size()
+    (w[1].sum()).backward()
+    if rank:
+        (rank * w[0][1]).backward()
+    sum_gradients(w)
+    return float(mean), [None if p.grad is None else p.grad.tolist() for p in w]
+
+
+def over_blocks(how, draw):
+    """The largest differences of losses and parameters between two processes and one."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    data = planted(num_nodes=60, seed=1)
+    task = make_task(data)
+    start = data.slices[task.target].start
+    nodes = task.nodes["train"][:21]  # batches of 8, 8 and 5
+
+    def network():
+        torch.manual_seed(0)
+        return build_model(Config(steps=2, dropout=0.0, hidden=8), task.spec)
+
+    def batches(rank, world):
+        generator = torch.Generator().manual_seed(5)
+        blocks = NeighborBlocks(
+            task.graph, nodes + start, [-1, -1], 8 // world, True, generator, rank, world
+        )
+        for block in blocks:
+            seeds = block.nodes[block.rows] - start
+            x, before = {}, 0
+            for kind, ids in data.slices.items():
+                here = block.nodes[(block.nodes >= ids.start) & (block.nodes < ids.stop)]
+                x[kind] = task.x[kind][here - ids.start]
+                before += len(here) if ids.stop <= start else 0
+            rows = block.rows - before
+            yield x, block.graph, rows, task.labels[seeds]
+
+    def step(model, net, batch, generator, mean):
+        x, graph, rows, labels = batch
+        drawn = {"draw": net.sample(generator=generator)} if draw else {}
+        losses = F.cross_entropy(model(x, graph, rows=rows, **drawn), labels, reduction="none")
+        loss = mean(losses)
+        loss.backward()
+        return loss.detach()
+
+    alone, together = network(), network()
+    if how == "ddp":
+        model = DistributedDataParallel(together)
+    else:
+        model = fully_shard(together, mesh=init_device_mesh("cpu", (size,)))
+    optimizers = [torch.optim.SGD(m.parameters(), 0.5) for m in (alone, model)]
+    generators = [torch.Generator().manual_seed(3) for _ in optimizers]
+    difference = 0.0
+    for whole, mine in zip(batches(0, 1), batches(rank, size), strict=True):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        expected = step(alone, alone, whole, generators[0], torch.mean)
+        given = step(model, together, mine, generators[1], global_mean)
+        given = Processes.of(None).sum(given) / size
+        difference = max(difference, abs(float(given - expected)))
+        for optimizer in optimizers:
+            optimizer.step()
+    pairs = zip(together.parameters(), alone.parameters(), strict=True)
+    apart = [((a.full_tensor() if how == "fsdp" else a) - b).abs().max() for a, b in pairs]
+    return difference, float(max(apart))
+
+
+def train(out, **values):
+    """A run of all processes together: the losses of every epoch, and what stands in its folder."""
+    config = Config(
+        epochs=6, hidden=8, steps=2, progress=False, checkpoint_every=2, out=str(out)
+    ).with_values(values)
+    task = make_task(planted(num_nodes=60, seed=1))
+    result = run(config, task)
+    return [(r["train_loss"], r["val_loss"]) for r in result.history]
+
+
+def train_otherwise(out):
+    """Processes with different settings."""
+    return train(out, lr=0.1 * (1 + dist.get_rank()))
+
+
+def shares():
+    """What each process trains on."""
+    trainer = Trainer(
+        torch.nn.Linear(1, 1), make_task(planted(num_nodes=60, seed=1)), Config(progress=False)
+    )
+    return trainer._share.nodes["train"].tolist(), trainer.task.nodes["train"].tolist()
