@@ -13,6 +13,7 @@ import argparse
 import csv
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -51,7 +52,8 @@ def workers(parent: int) -> list[int]:
 def wait_for(epoch: int, log: Path, run: subprocess.Popen[bytes]) -> None:
     """Return once an epoch is done, or with 0 once the processes are there."""
     while run.poll() is None:
-        if f"epoch {epoch}/" in log.read_text(errors="replace") or (not epoch and workers(run.pid)):
+        done = re.findall(r"epoch (\d+)/", log.read_text(errors="replace"))
+        if (done and int(done[-1]) >= epoch) or (not epoch and workers(run.pid)):
             return
         time.sleep(0.01)
 
@@ -79,7 +81,7 @@ def main() -> None:
             out, log = folder / "run", folder / "log"
             shutil.rmtree(out, ignore_errors=True)
             run = start(out, options.epochs, log)
-            epoch = chance.randrange(options.epochs - 5)
+            epoch = chance.randrange(options.epochs * 2 // 3)
             wait_for(epoch, log, run)
             time.sleep(chance.uniform(0, 0.05))
             alive = workers(run.pid) if run.poll() is None else []
