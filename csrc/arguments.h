@@ -79,11 +79,25 @@ inline Ints check_choices(const Ints& flags, int64_t size) {
   return std::find(flags.begin(), flags.end(), 0) == flags.end() ? Ints() : flags;
 }
 
+// The ends of the groups of columns; see Groups.
+inline Ints group_ends(const Ints& sizes, int64_t features) {
+  STD_TORCH_CHECK(!sizes.empty(), "group_sizes must name at least one group");
+  Ints ends;
+  for (const int64_t size : sizes) {
+    const int64_t begin = ends.empty() ? 0 : ends.back();
+    STD_TORCH_CHECK(0 <= size && size <= features - begin, "group_sizes must add up to ", features,
+                    " columns, but there is a group of ", size, " after ", begin);
+    ends.push_back(begin + size);
+  }
+  STD_TORCH_CHECK(ends.back() == features, "group_sizes must add up to ", features, " columns, got ", ends.back());
+  return ends;
+}
+
 class Problem : public Checks {
  public:
   // `on_device` says whether a tensor lies where the kernels work, on the device of that name.
   Problem(const Tensor& h_, const Tensor& w_, const Ints& ranks, const Ints& tails, const Ints& heads,
-          const MaybeInts& flags, bool (*on_device)(const Tensor&), const char* device)
+          const MaybeInts& flags, const MaybeInts& group_sizes, bool (*on_device)(const Tensor&), const char* device)
       : Checks(h_, on_device), dag(ranks, tails, heads) {
     STD_TORCH_CHECK(on_device(h_) && h_.dim() == 3, "h must be a ", device, " tensor of shape (N, P, F)");
     STD_TORCH_CHECK(h_.size(1) == dag.ranks[0], "h must have rank ", dag.ranks[0], ", got ", h_.size(1));
@@ -92,9 +106,10 @@ class Problem : public Checks {
     w = torch::stable::contiguous(w_);
     sums = h.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
     check_vector(w, "w", sums, w.numel());
-    STD_TORCH_CHECK(w.numel() % dag.weights == 0, "w must hold a multiple of ", dag.weights, " numbers, got ",
-                    w.numel());
-    relations = w.numel() / dag.weights;
+    if (group_sizes) ends_ = group_ends(*group_sizes, features);
+    const int64_t weights = dag.weights * groups().count;
+    STD_TORCH_CHECK(w.numel() % weights == 0, "w must hold a multiple of ", weights, " numbers, got ", w.numel());
+    relations = w.numel() / weights;
     STD_TORCH_CHECK(relations <= INT32_MAX, "too many relations");
     if (!flags) return;
     chosen = check_choices(*flags, dag.edges() * relations);
@@ -148,6 +163,8 @@ class Problem : public Checks {
     return torch::stable::contiguous(state);
   }
 
+  Groups groups() const { return ends_.empty() ? Groups{} : Groups{int64_t(ends_.size()), ends_.data()}; }
+
   // Edge e seen from its tail (the far state is the head's) or from its head.
   Link link(int64_t e, bool from_tail) const {
     const int64_t p = dag.ranks[dag.tails[e]], q = dag.ranks[dag.heads[e]];
@@ -157,10 +174,11 @@ class Problem : public Checks {
     l.step = p * q;
     l.near = from_tail ? q : 1;
     l.far = from_tail ? 1 : q;
+    l.group = relations * dag.weights;
     return l;
   }
 
-  // Where the weights of edge e, or their gradient, begin.
+  // Where the weights of edge e for the first group, or their gradient, begin.
   void* weight(const Tensor& all, int64_t e) const {
     return static_cast<char*>(all.data_ptr()) + relations * dag.offset[e] * int64_t(all.element_size());
   }
@@ -172,9 +190,11 @@ class Problem : public Checks {
       const int64_t step = dag.ranks[dag.tails[e]] * dag.ranks[dag.heads[e]];
       for (auto first = std::find(begin, end, 0); first != end;) {
         const auto last = std::find(first, end, 1);
-        Tensor unused =
-            torch::stable::narrow(all, 0, relations * dag.offset[e] + (first - begin) * step, (last - first) * step);
-        torch::stable::zero_(unused);
+        for (int64_t g = 0; g < groups().count; ++g) {
+          const int64_t place = relations * (g * dag.weights + dag.offset[e]) + (first - begin) * step;
+          Tensor unused = torch::stable::narrow(all, 0, place, (last - first) * step);
+          torch::stable::zero_(unused);
+        }
         first = std::find(last, end, 0);
       }
     }
@@ -187,6 +207,9 @@ class Problem : public Checks {
   Segments graph, transposed;  // transposed: only in backward
   Tensors needed;              // rows of every state; empty: all rows of all
   Loops loops;
+
+ private:
+  Ints ends_;  // of the groups of columns; empty: one group
 };
 
 // The gradients of the states: each is the one given, if any, and what its heads pass on, if they have one.

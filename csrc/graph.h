@@ -10,6 +10,9 @@
 //
 // One sparse pass of width P serves all its links, whatever their number. Nothing of size C * N, nor of the number of
 // segments, is written to memory.
+//
+// Where feature columns are in groups, every group has weights of its own: w_l and dw_l above are then w_l[g] and
+// dw_l[g], g being the group of the column, and the inner product of a group's dw runs over its columns.
 #pragma once
 #include <cstdint>
 
@@ -43,6 +46,12 @@ struct Loops {
 // lacks the row. Null stands for the row itself.
 using RowMap = const void*;
 
+// Groups of feature columns: group g owns the columns end[g - 1] .. end[g], which may be none.
+struct Groups {
+  int64_t count = 1;
+  const int64_t* end = nullptr;  // (count), ascending to F; null: one group
+};
+
 // One edge of the DAG as a pass sees it: the pass works at the near state, of rank P; the link leads to the far one.
 struct Link {
   int64_t rank;             // of the far state
@@ -54,6 +63,7 @@ struct Link {
   void* dw;                 // overwritten, laid out as w; or null
   RowMap row = nullptr;     // the row of the far state
   char* written = nullptr;  // (rows of `out`), not null: overwrite rows where it is 0, and set it to 1 (gather_mix)
+  int64_t group = 0;        // from the weights of a group to those of the next, in w and in dw
 };
 
 }  // namespace tensus

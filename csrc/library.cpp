@@ -5,6 +5,8 @@
 // With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
 // With `needed`, ascending rows of every state, only these are worked on: state k is (len(needed[k]), ranks[k], F), but
 // h is whole. They must be what needed_rows returns, or more. An empty list stands for all rows of all states.
+// With `group_sizes`, the columns of F are in groups: first group_sizes[0] columns of group 0, and so on. w then holds
+// the weights of all edges for group 0, then those for group 1, and so on.
 //
 // gather_mix and mix_gather are single passes (see graph.h) over rows of a graph that may have more columns than rows.
 // Row n of the structure is row rows[n] of the states, -1 where they lack it, or n without `rows`; its self-loops are
@@ -33,12 +35,12 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
   m.def(
       "propagate(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, "
       "Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, "
-      "int[]? chosen, Tensor[] needed) -> Tensor[]");
+      "int[]? chosen, Tensor[] needed, int[]? group_sizes) -> Tensor[]");
   m.def(
       "propagate_backward(Tensor[] grads, int[] grad_nodes, Tensor[] states, Tensor h, Tensor w, Tensor? edge_val, "
       "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, "
       "Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, "
-      "Tensor[] needed, bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
+      "Tensor[] needed, int[]? group_sizes, bool need_h, bool need_w, bool need_values) -> (Tensor, Tensor, Tensor)");
   m.def(
       "needed_rows(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
       "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");

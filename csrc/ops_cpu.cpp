@@ -33,9 +33,9 @@ struct Pass {
 class CpuProblem : public Problem {
  public:
   CpuProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
-             const MaybeInts& flags)
+             const MaybeInts& flags, const MaybeInts& group_sizes)
       : Problem(
-            h, w, ranks, tails, heads, flags, [](const Tensor& t) { return t.is_cpu(); }, "CPU"),
+            h, w, ranks, tails, heads, flags, group_sizes, [](const Tensor& t) { return t.is_cpu(); }, "CPU"),
         real(real_of(h)) {}
 
   void set_graph(const Tensors& forward, const MaybeTensor& seg_val, const MaybeTensor& edge_val,
@@ -136,7 +136,8 @@ class ByRelation {
     kernels().mix_gather(
         problem_.real, {g_, problem_.loops, segments_->rel_ptr.data(), segments_->order.data(), segments_->row.data(),
                         y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
-                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row});
+                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row,
+                        problem_.groups()});
   }
 
  private:
@@ -163,7 +164,8 @@ class Structure {
     if (!on) return;
     kernels().gather_mix(problem_.real,
                          {on->graph, problem_.loops, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features,
-                          pass.links.data(), int64_t(pass.links.size()), torch_team, on->near_row()});
+                          pass.links.data(), int64_t(pass.links.size()), torch_team, on->near_row(),
+                          problem_.groups()});
   }
 
   void mix_gather(const Tensor& y, int64_t k, bool accumulate, Pass pass) {
@@ -177,7 +179,8 @@ class Structure {
     const Tensor sums = on->selection ? torch::stable::new_empty(grad, {on->graph.edges}) : grad;
     kernels().edge_gradient(problem_.real,
                             {on->graph, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features, pass.links.data(),
-                             int64_t(pass.links.size()), sums.mutable_data_ptr(), !on->selection, torch_team});
+                             int64_t(pass.links.size()), sums.mutable_data_ptr(), !on->selection, torch_team,
+                             problem_.groups()});
     if (on->selection)
       on->selection->add_edges(sums.const_data_ptr(), grad.mutable_data_ptr(), grad.element_size(), torch_team);
   }
@@ -278,8 +281,9 @@ class Structure {
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors& backward, const Ints& ranks, const Ints& tails,
-                  const Ints& heads, const MaybeInts& chosen, const Tensors& needed) {
-  CpuProblem problem(h, w, ranks, tails, heads, chosen);
+                  const Ints& heads, const MaybeInts& chosen, const Tensors& needed,
+                  const MaybeInts& group_sizes) {
+  CpuProblem problem(h, w, ranks, tails, heads, chosen, group_sizes);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_needed(needed, forward, backward);
@@ -323,8 +327,8 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
-    const Tensors& needed, bool need_h, bool need_w, bool need_values) {
-  CpuProblem problem(h, w, ranks, tails, heads, chosen);
+    const Tensors& needed, const MaybeInts& group_sizes, bool need_h, bool need_w, bool need_values) {
+  CpuProblem problem(h, w, ranks, tails, heads, chosen, group_sizes);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_needed(needed, forward, backward);

@@ -59,8 +59,9 @@ cuda::Real real_of(const Tensor& h) {
   }
 }
 
-void check_all_rows(const Tensors& needed) {
+void check_plain(const Tensors& needed, const MaybeInts& group_sizes) {
   STD_TORCH_CHECK(needed.empty(), "needed rows are not selected on CUDA: propagate all, then select");
+  STD_TORCH_CHECK(!group_sizes, "groups of columns have no kernels on CUDA: propagate each by itself");
 }
 
 // The arguments, and the passes over the graph.
@@ -68,7 +69,7 @@ class CudaProblem : public Problem {
  public:
   CudaProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
               const MaybeInts& flags)
-      : Problem(h, w, ranks, tails, heads, flags, on_device, "CUDA"), current_(h), real_(real_of(h)) {}
+      : Problem(h, w, ranks, tails, heads, flags, {}, on_device, "CUDA"), current_(h), real_(real_of(h)) {}
 
   Tensor new_state(int64_t k) const { return torch::stable::new_empty(h, {nodes, dag.ranks[k], features}); }
 
@@ -115,8 +116,8 @@ class CudaProblem : public Problem {
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
-                  const MaybeInts& chosen, const Tensors& needed) {
-  check_all_rows(needed);
+                  const MaybeInts& chosen, const Tensors& needed, const MaybeInts& group_sizes) {
+  check_plain(needed, group_sizes);
   CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
@@ -150,8 +151,8 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const MaybeTensor& edge_val, const MaybeTensor& seg_val, const MaybeTensor& back_edge_val,
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
-    const Tensors& needed, bool need_h, bool need_w, bool need_values) {
-  check_all_rows(needed);
+    const Tensors& needed, const MaybeInts& group_sizes, bool need_h, bool need_w, bool need_values) {
+  check_plain(needed, group_sizes);
   CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);

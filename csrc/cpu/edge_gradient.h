@@ -17,14 +17,14 @@ template <class A, class T> TENSUS_INLINE A dot(const A* x, const T* y, int64_t 
 }
 
 // For a segment (n, i), mixed[p] = sum_l sum_q w_l[i, p, q] other_l[n, q] is the gradient of its gathered sum.
-template <class T, class I> void edge_gradient_pass(const EdgeGradient& job) {
+template <class T, class I, int U> void edge_gradient_pass(const EdgeGradient& job) {
   using A = Sum<T>;
   const Rows<A, I> g(job.graph);
   const int64_t width = job.rank * job.features, chunks = g.chunks();
   const T* x = (const T*)job.x;
   A* grad = (A*)job.grad;
-  const Weights<A> weights(job.links, job.link_count, g.relations, job.rank, false);
-  const NodeMix<T, I> mix_node(job.links, job.link_count, job.rank, job.features);
+  const Weights<A, U> weights(job.links, job.link_count, g.relations, job.rank, false, {job.groups, job.features});
+  const NodeMix<T, I, U> mix_node(job.links, job.link_count, job.rank, job.features);
 
   share(job.team, chunks, [&](const auto& next) {
     Scratch<A> mixed(width), buffer(mix_node.buffer_size());

@@ -13,16 +13,19 @@ constexpr int64_t kMaxPartial = 1 << 22;  // numbers in the partial sums of dw
 
 // One pass over the rows of a graph: gather the sums of a row's segments into L1, then mix them into every link.
 // R is the rank of x.
-template <class T, class I, int R, int F> class GatherMixPass {
+template <class T, class I, int R, int F, int U> class GatherMixPass {
   using A = Sum<T>;
   using Lanes = Pack<A, kLanes<A>>;
 
  public:
   explicit GatherMixPass(const GatherMix& job)
-      : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, true),
-        diagonal_(job.loops, job.graph, weights_), width_(job.rank * job.features) {
+      : job_(job), g_(job.graph), stripes_(job.groups, job.features),
+        weights_(job.links, job.link_count, g_.relations, job.rank, true, stripes_),
+        diagonal_(job.loops, job.graph, weights_), width_(job.rank * job.features),
+        products_(weights_.entries() * stripes_.product_vectors()),
+        braided_(weights_.entries() * stripes_.braided_vectors()) {
     for (int64_t l = 0; l < job.link_count; ++l)
-      if (job.links[l].dw) dw_ = g_.relations * weights_.size();
+      if (job.links[l].dw) dw_ = g_.relations * weights_.entries() * stripes_.groups();
     room_ = smaller(kMaxRoom, 1 + kPanelBytes / (1 + width_ * int64_t(sizeof(A))));
     chunks_ = g_.chunks(smaller(kMaxChunks, 1 + kMaxPartial / (1 + dw_)));
   }
@@ -41,33 +44,39 @@ template <class T, class I, int R, int F> class GatherMixPass {
     for (int64_t i = 0; dw_ && i < g_.relations; ++i)
       weights_.each_entry([&](int64_t l, int64_t at, int64_t k) {
         const Link& link = job_.links[l];
-        if (!link.dw) return;
-        double sum = 0;
-        for (int64_t chunk = 0; chunk < chunks_; ++chunk) sum += partial[chunk * dw_ + i * weights_.size() + k];
-        ((A*)link.dw)[i * link.step + at] = A(sum);
+        for (int64_t g = 0; link.dw && g < stripes_.groups(); ++g) {
+          double sum = 0;
+          for (int64_t chunk = 0; chunk < chunks_; ++chunk) sum += partial[chunk * dw_ + place(i, k, g)];
+          ((A*)link.dw)[g * link.group + i * link.step + at] = A(sum);
+        }
       });
   }
 
  private:
+  // Where entry k of the weights' gradient for relation i stands among those of all groups.
+  int64_t place(int64_t i, int64_t k, int64_t g) const { return (i * weights_.entries() + k) * stripes_.groups() + g; }
+
   // What a thread keeps at hand. The inner products of dw stay spread over vector lanes until the end of a chunk.
   struct Thread {
     const GatherMixPass& pass;
     Scratch<A> panel, matrix;
-    Scratch<Lanes> dw, dw_base, product;
+    Scratch<Lanes> dw, dw_loop, product;  // dw_loop: the corrections of each relation, then what all have in common
 
     explicit Thread(const GatherMixPass& pass)
-        : pass(pass), panel((pass.room_ + 1) * pass.width_), matrix(pass.weights_.size()), dw(pass.dw_),
-          dw_base(pass.weights_.size()), product(pass.weights_.size()) {
-      for (int64_t k = 0; k < pass.weights_.size(); ++k) product[k] = Lanes{};
+        : pass(pass), panel((pass.room_ + 1) * pass.width_), matrix(pass.weights_.size()),
+          dw(pass.dw_ ? pass.g_.relations * pass.products_ : 0),
+          dw_loop(pass.dw_ ? (pass.g_.relations + 1) * pass.braided_ : 0), product(pass.products_) {
+      for (int64_t k = 0; k < pass.products_; ++k) product[k] = Lanes{};
     }
 
     void clear() {
-      for (int64_t k = 0; k < pass.dw_; ++k) dw[k] = Lanes{};
-      for (int64_t k = 0; k < pass.weights_.size(); ++k) dw_base[k] = Lanes{};
+      for (int64_t k = 0; pass.dw_ && k < pass.g_.relations * pass.products_; ++k) dw[k] = Lanes{};
+      for (int64_t k = 0; pass.dw_ && k < (pass.g_.relations + 1) * pass.braided_; ++k) dw_loop[k] = Lanes{};
     }
 
     int64_t features() const { return known<F>(pass.job_.features); }
     int64_t width() const { return known<R * F>(pass.width_); }
+    int64_t vectors() const { return product_vectors<U, A>(features()); }
 
     // Gathers as many segments as there is room for, mixes them, and goes on with the rest of the row.
     void row(int64_t n) {
@@ -118,18 +127,17 @@ template <class T, class I, int R, int F> class GatherMixPass {
           const bool add = !first || (link.written ? link.written[to] : link.accumulate);
           if (link.written) link.written[to] = 1;
           for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
-            mix<R, C, F>(block, choice, total, pass.job_.rank, link.rank, features(),
-                         (T*)link.out + to * link.rank * features(), add);
+            mix<R, C, F, U>(block, choice, total, pass.job_.rank, link.rank, features(),
+                            (T*)link.out + to * link.rank * features(), add);
           });
         }
-        for (int64_t b = 0; b < total; ++b) choice[b] += link.step;
+        for (int64_t b = 0; b < total; ++b) choice[b] += link.step * count_stripes<U, A>(features());
       }
     }
 
     TENSUS_INLINE void multiply_links(int64_t n, const A* const* block, const int64_t* relation, int64_t count,
                                       bool self) {
-      const int64_t weights = pass.weights_.size();
-      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += pass.job_.links[l++].step) {
+      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += vectors() * pass.job_.links[l++].step) {
         const Link& link = pass.job_.links[l];
         const int64_t far = row_of<I>(link.row, n);
         if (!link.dw || far < 0) continue;
@@ -137,9 +145,9 @@ template <class T, class I, int R, int F> class GatherMixPass {
         prefetch_next(link, link.other, n);
         for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
           const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
-            inner<R, C, F>(x, other, pass.job_.rank, link.rank, features(), lanes + offset);
+            inner<R, C, F, U>(x, other, pass.job_.rank, link.rank, features(), lanes + offset);
           };
-          for (int64_t b = 0; b < count; ++b) multiply(block[b], &dw[relation[b] * weights]);
+          for (int64_t b = 0; b < count; ++b) multiply(block[b], &dw[relation[b] * pass.products_]);
           if (self) multiply(block[count], product.get());
         });
       }
@@ -148,44 +156,56 @@ template <class T, class I, int R, int F> class GatherMixPass {
 
     // The product of a node with itself belongs to every relation with a loop; it is left at zero for the next node.
     TENSUS_INLINE void share_product(int64_t n) {
-      const int64_t weights = pass.weights_.size();
+      const int64_t braided = pass.braided_;
+      if constexpr (U != kAll && U != kEach)
+        for (int64_t k = 0; k < pass.weights_.entries(); ++k)
+          braid_all(&product[k * vectors()], vectors(), &product[k * braided_vectors<U, A>(features())]);
       pass.diagonal_.each_correction(n, [&](int64_t i, A weight) TENSUS_FORCE {
-        for (int64_t k = 0; k < weights; ++k) dw[i * weights + k] += weight * product[k];
+        for (int64_t k = 0; k < braided; ++k) dw_loop[i * braided + k] += weight * product[k];
       });
-      for (int64_t k = 0; k < weights; ++k) {
-        dw_base[k] += product[k];
-        product[k] = Lanes{};
-      }
+      for (int64_t k = 0; k < braided; ++k) dw_loop[pass.g_.relations * braided + k] += product[k];
+      for (int64_t k = 0; k < pass.products_; ++k) product[k] = Lanes{};
     }
 
     void reduce(A* partial) const {
-      const int64_t weights = pass.weights_.size();
+      const Stripes<A, U>& stripes = pass.stripes_;
       for (int64_t i = 0; i < pass.g_.relations; ++i)
-        for (int64_t k = 0; k < weights; ++k) {
-          partial[i * weights + k] = sum_lanes<A>(dw[i * weights + k]);
-          if (pass.diagonal_) partial[i * weights + k] += pass.diagonal_.loop(i) * sum_lanes<A>(dw_base[k]);
-        }
+        for (int64_t k = 0; k < pass.weights_.entries(); ++k)
+          for (int64_t g = 0; g < stripes.groups(); ++g) {
+            A& sum = partial[pass.place(i, k, g)];
+            sum = stripes.sum(&dw[i * pass.products_ + k * stripes.product_vectors()], g);
+            if (pass.diagonal_) sum += pass.diagonal_.loop(i) * loop_sum(pass.g_.relations, k, g) + loop_sum(i, k, g);
+          }
+    }
+
+    A loop_sum(int64_t i, int64_t k, int64_t g) const {
+      return pass.stripes_.sum_braided(&dw_loop[i * pass.braided_ + k * pass.stripes_.braided_vectors()], g);
     }
   };
 
   const GatherMix& job_;
   const Rows<A, I> g_;
-  const Weights<A> weights_;
-  const Diagonal<A, I> diagonal_;
+  const Stripes<A, U> stripes_;
+  const Weights<A, U> weights_;
+  const Diagonal<A, I, U> diagonal_;
   const int64_t width_;
+  const int64_t products_, braided_;  // vectors of inner products for each relation, of its segments and of its loops
   int64_t room_, chunks_;
   int64_t dw_ = 0;  // numbers in the gradient of all weights, or 0 where it is not asked for
 };
 
 // What is known at compile time of the usual jobs; a graph that needs 64-bit indices waits for its memory anyhow.
 template <class T, class I> void gather_mix_pass(const GatherMix& job) {
-  if constexpr (std::is_same_v<I, int32_t>)
-    for_rank(job.rank, [&]<int R>() {
-      if constexpr (R && std::is_same_v<T, float>)
-        for_features(job.features, [&]<int F>() { GatherMixPass<T, I, R, F>(job).run(); });
-      else GatherMixPass<T, I, R, 0>(job).run();
-    });
-  else GatherMixPass<T, I, 0, 0>(job).run();
+  constexpr bool narrow = std::is_same_v<I, int32_t>, usual = narrow && std::is_same_v<T, float>;
+  for_stripes<Sum<T>, usual ? 2 : 0>(job.groups, job.features, [&]<int U>() {
+    if constexpr (usual || (narrow && U == kAll))
+      for_rank(job.rank, [&]<int R>() {
+        if constexpr (usual && R && (U == kAll || U == 2))
+          for_features(job.features, [&]<int F>() { GatherMixPass<T, I, R, F, U>(job).run(); });
+        else GatherMixPass<T, I, R, 0, U>(job).run();
+      });
+    else GatherMixPass<T, I, 0, 0, U>(job).run();
+  });
 }
 
 }  // namespace

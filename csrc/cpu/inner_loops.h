@@ -1,6 +1,6 @@
 // The loops in which the time is spent: sums over the edges of a segment, mixes by small matrices, inner products.
 #pragma once
-#include "vector.h"
+#include "stripes.h"
 #include "work.h"
 
 namespace tensus {
@@ -67,9 +67,11 @@ template <class WithFeatures> void for_features(int64_t features, const WithFeat
 }
 
 // out[c, f] (+)= sum over blocks b and rows r of matrix[b](r, c) * block[b][r, f], for the K columns from `column`.
-template <int R, int K, int F, class O, class A>
+// Every entry of a matrix is a number for each stripe of features.
+template <int R, int K, int F, int U, class O, class A>
 TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, int64_t count, int64_t rows,
                                int64_t columns, int64_t column, int64_t features, O* out, bool accumulate) {
+  const int64_t stripes = count_stripes<U, A>(known<F>(features));
   for_tiles<A, 8 / K>(known<F>(features), [&]<int V, int L>(int64_t f) TENSUS_FORCE {
     Pack<A, L> sum[K][V] = {};
     O* const to = out + column * known<F>(features) + f;
@@ -78,12 +80,12 @@ TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, in
         for (int v = 0; v < V; ++v) sum[k][v] = load<L>(to + k * known<F>(features) + v * L);
     for (int64_t b = 0; b < count; ++b) {
       const A* x = block[b] + f;
-      const A* w = matrix[b] + column;
+      const A* w = matrix[b] + column * stripes + stripe_of<U, A>(f);
       for (int64_t r = 0; r < known<R>(rows); ++r) {
         Pack<A, L> row[V];
         for (int v = 0; v < V; ++v) row[v] = load<L>(x + r * known<F>(features) + v * L);
         for (int k = 0; k < K; ++k)
-          for (int v = 0; v < V; ++v) sum[k][v] += w[r * columns + k] * row[v];
+          for (int v = 0; v < V; ++v) sum[k][v] += weight_of<U, L>(w + (r * columns + k) * stripes, v) * row[v];
       }
     }
     for (int k = 0; k < K; ++k)
@@ -92,11 +94,11 @@ TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, in
 }
 
 // Mixes `count` blocks of (rows, F) by a matrix (rows, columns) each into out (columns, F).
-template <int R, int C, int F, class O, class A>
+template <int R, int C, int F, int U, class O, class A>
 void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t rows, int64_t columns, int64_t features,
          O* out, bool accumulate) {
   const auto tile = [&]<int K>(int64_t column) TENSUS_FORCE {
-    mix_columns<R, K, F>(block, matrix, count, rows, known<C>(columns), column, features, out, accumulate);
+    mix_columns<R, K, F, U>(block, matrix, count, rows, known<C>(columns), column, features, out, accumulate);
   };
   if constexpr (C) return tile.template operator()<C>(0);
   int64_t c = 0;
@@ -105,13 +107,21 @@ void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t r
   for (; c < columns; ++c) tile.template operator()<1>(c);
 }
 
-// lanes[r * columns + c] += <x[r], y[c]>, each inner product left spread over the lanes of a vector.
-template <int R, int K, int F, class A, class T>
-TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t columns) {
+// lanes[(r * columns + c) * stripes] += <x[r], y[c]> over the features begin .. end, each inner product left spread
+// over the lanes of a vector. In a last vector that is not full, single columns keep to their lanes.
+template <int R, int K, int F, int U, class A, class T>
+TENSUS_INLINE void inner_stripe(const A* x, const T* y, int64_t features, int64_t begin, int64_t end,
+                                Pack<A, kLanes<A>>* lanes, int64_t columns) {
   constexpr int L = kLanes<A>;
-  constexpr int H = R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
-  const int64_t size = known<F>(features);
+  constexpr bool kLong = U == kAll;              // short sums begin with the lanes, long ones are added to them
+  constexpr int H = kLong && R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
+  const int64_t size = known<F>(features), stripes = product_vectors<U, A>(size);
   Pack<A, L> sum[H][R][K] = {};
+  const auto each_sum = [&](const auto& visit) TENSUS_FORCE {
+    for (int r = 0; r < R; ++r)
+      for (int k = 0; k < K; ++k) visit(lanes[(r * columns + k) * stripes], r, k);
+  };
+  if constexpr (!kLong) each_sum([&](const auto& start, int r, int k) TENSUS_FORCE { sum[0][r][k] = start; });
   const auto add = [&](int h, int64_t f) TENSUS_FORCE {
     Pack<A, L> left[R], right[K];
     for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * size + f);
@@ -119,29 +129,40 @@ TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, 
     for (int r = 0; r < R; ++r)
       for (int k = 0; k < K; ++k) sum[h][r][k] += left[r] * right[k];
   };
-  int64_t f = 0;
-  for (; f + H * L <= size; f += H * L)
+  int64_t f = begin;
+  for (; f + H * L <= end; f += H * L)
     for (int h = 0; h < H; ++h) add(h, f + h * L);
-  for (; f + L <= size; f += L) add(0, f);
-  for (; f < size; ++f)
+  for (; f + L <= end; f += L) add(0, f);
+  for (; f < end; ++f)
     for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k) sum[0][r][k][0] += x[r * size + f] * load<1>(y + k * size + f)[0];
-  for (int r = 0; r < R; ++r)
-    for (int k = 0; k < K; ++k) {
-      if constexpr (H == 2) sum[0][r][k] += sum[1][r][k];
-      lanes[r * columns + k] += sum[0][r][k];
-    }
+      for (int k = 0; k < K; ++k)
+        sum[0][r][k][U == kEach ? f - begin : 0] += x[r * size + f] * load<1>(y + k * size + f)[0];
+  each_sum([&](auto& lane, int r, int k) TENSUS_FORCE {
+    if constexpr (H == 2) sum[0][r][k] += sum[1][r][k];
+    lane = kLong ? lane + sum[0][r][k] : sum[0][r][k];
+  });
+}
+
+// The same for every stripe of features; single columns share a vector.
+template <int R, int K, int F, int U, class A, class T>
+TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t columns) {
+  const int64_t size = known<F>(features);
+  if constexpr (U == kAll) return inner_stripe<R, K, F, U>(x, y, features, 0, size, lanes, columns);
+  constexpr int64_t width = (U == kEach ? 1 : U) * kLanes<A>;
+  for (int64_t f = 0; f < size; f += width)
+    inner_stripe<R, K, F, U>(x, y, features, f, smaller(f + width, size), lanes++, columns);
 }
 
 // The inner products of `rows` rows of x with `columns` rows of y.
-template <int R, int C, int F, class A, class T>
+template <int R, int C, int F, int U, class A, class T>
 void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes) {
-  if constexpr (R && C) return inner_tile<R, C, F>(x, y, features, lanes, C);
+  if constexpr (R && C) return inner_tile<R, C, F, U>(x, y, features, lanes, C);
+  const int64_t vectors = product_vectors<U, A>(known<F>(features));
   const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
     int64_t r = 0;
     const auto tile = [&]<int N>() TENSUS_FORCE {
-      inner_tile<N, K, F>(x + r * known<F>(features), y + c * known<F>(features), features, lanes + r * columns + c,
-                          columns);
+      inner_tile<N, K, F, U>(x + r * known<F>(features), y + c * known<F>(features), features,
+                             lanes + (r * columns + c) * vectors, columns);
       r += N;
     };
     while (r + 4 <= rows) tile.template operator()<4>();

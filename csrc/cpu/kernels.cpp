@@ -34,11 +34,15 @@ void gather_mix(Real real, const GatherMix& job) {
 }
 
 void mix_gather(Real real, const MixGather& job) {
-  typed(real, job.graph.wide, [&]<class T, class I>() { MixGatherPass<T, I>(job).run(); });
+  typed(real, job.graph.wide, [&]<class T, class I>() {
+    for_stripes<Sum<T>, 0>(job.groups, job.features, [&]<int U>() { MixGatherPass<T, I, U>(job).run(); });
+  });
 }
 
 void edge_gradient(Real real, const EdgeGradient& job) {
-  typed(real, job.graph.wide, [&]<class T, class I>() { edge_gradient_pass<T, I>(job); });
+  typed(real, job.graph.wide, [&]<class T, class I>() {
+    for_stripes<Sum<T>, 0>(job.groups, job.features, [&]<int U>() { edge_gradient_pass<T, I, U>(job); });
+  });
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct GatherMix {
   int64_t link_count;
   Team team;
   RowMap row = nullptr;  // of x
+  Groups groups = {};
 };
 
 struct MixGather {
@@ -41,6 +42,7 @@ struct MixGather {
   void* sums;   // the same again: y before it is rounded, where sums are wider than the storage; else not used
   Team team;
   RowMap row = nullptr;  // of y
+  Groups groups = {};
 };
 
 struct EdgeGradient {
@@ -52,6 +54,7 @@ struct EdgeGradient {
   void* grad;  // (E), in the type of the sums
   bool accumulate;
   Team team;
+  Groups groups = {};
 };
 
 // The kernels, compiled for one instruction set.

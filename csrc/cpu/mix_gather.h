@@ -6,13 +6,14 @@ namespace tensus {
 namespace {
 
 // For a narrow y and wide links: the states are mixed first, a relation at a time, and the narrow result is gathered.
-template <class T, class I> class MixGatherPass {
+template <class T, class I, int U> class MixGatherPass {
   using A = Sum<T>;
   static constexpr bool kRounded = sizeof(T) < sizeof(A);
 
  public:
   explicit MixGatherPass(const MixGather& job)
-      : job_(job), g_(job.graph), weights_(job.links, job.link_count, g_.relations, job.rank, false),
+      : job_(job), g_(job.graph),
+        weights_(job.links, job.link_count, g_.relations, job.rank, false, {job.groups, job.features}),
         diagonal_(job.loops, job.graph, weights_), mix_node_(job.links, job.link_count, job.rank, job.features),
         width_(job.rank * job.features), sums_((A*)(kRounded ? job.sums : job.y)) {}
 
@@ -85,9 +86,9 @@ template <class T, class I> class MixGatherPass {
 
   const MixGather& job_;
   const Rows<A, I> g_;
-  const Weights<A> weights_;
-  const Diagonal<A, I> diagonal_;
-  const NodeMix<T, I> mix_node_;
+  const Weights<A, U> weights_;
+  const Diagonal<A, I, U> diagonal_;
+  const NodeMix<T, I, U> mix_node_;
   const int64_t width_;
   A* const sums_;
 };

@@ -7,19 +7,24 @@ namespace tensus {
 namespace {
 
 // The weights of all links of a pass: for each relation the links' matrices one after the other, each row by row.
-// From the near state a matrix has the near rank as rows and the far one as columns, else the other way round.
-template <class A> class Weights {
+// From the near state a matrix has the near rank as rows and the far one as columns, else the other way round. Every
+// entry is a number for each stripe of features.
+template <class A, int U> class Weights {
  public:
-  Weights(const Link* links, int64_t count, int64_t relations, int64_t rank, bool from_near)
-      : links_(links), count_(count), rank_(rank), from_near_(from_near), size_(total(links, count)),
-        packed_(relations * size_) {
+  Weights(const Link* links, int64_t count, int64_t relations, int64_t rank, bool from_near,
+          const Stripes<A, U>& stripes)
+      : links_(links), count_(count), rank_(rank), from_near_(from_near), entries_(total(links, count)),
+        size_(entries_ * stripes.count()), packed_(relations * size_) {
     for (int64_t i = 0; i < relations; ++i)
       each_entry([&](int64_t l, int64_t at, int64_t k) {
-        packed_[i * size_ + k] = ((const A*)links[l].w)[i * links[l].step + at];
+        const A* const entry = (const A*)links[l].w + i * links[l].step + at;
+        A* const packed = &packed_[i * size_ + k * stripes.count()];
+        stripes.each([&](int64_t s, int64_t g) { packed[s] = entry[g * links[l].group]; });
       });
   }
 
-  int64_t size() const { return size_; }  // numbers for each relation
+  int64_t entries() const { return entries_; }  // of the matrices of a relation
+  int64_t size() const { return size_; }        // numbers for each relation
   const A* of(int64_t relation) const { return &packed_[relation * size_]; }
 
   // visit(l, at, k): entry `at` of a matrix of link l, laid out as the caller has it, is entry k here.
@@ -43,15 +48,15 @@ template <class A> class Weights {
   const Link* links_;
   int64_t count_, rank_;
   bool from_near_;
-  int64_t size_;
+  int64_t entries_, size_;
   Scratch<A> packed_;
 };
 
 // The diagonals of all relations mix node n with itself: by one matrix, the sum of loop[i] * w[i] over relations, as
 // if no pair of the row were special, corrected for those that are. No sparse work, and no work per relation.
-template <class A, class I> class Diagonal {
+template <class A, class I, int U> class Diagonal {
  public:
-  Diagonal(const Loops& loops, const Segments& graph, const Weights<A>& weights)
+  Diagonal(const Loops& loops, const Segments& graph, const Weights<A, U>& weights)
       : loop_((const A*)loops.loop), seg_loop_((const A*)loops.seg_loop), row_ptr_((const I*)loops.pairs->row_ptr),
         seg_rel_(loops.pairs->seg_rel), node_(graph.node), weights_(weights), base_(weights.size()) {
     if (!loop_) return;
@@ -91,12 +96,12 @@ template <class A, class I> class Diagonal {
   const I* row_ptr_;
   const int32_t* seg_rel_;
   const RowMap node_;
-  const Weights<A>& weights_;
+  const Weights<A, U>& weights_;
   Scratch<A> base_;
 };
 
 // out (+)= sum over the links of their matrix times their state `other` at row n of the pass.
-template <class T, class I> class NodeMix {
+template <class T, class I, int U> class NodeMix {
   using A = Sum<T>;
 
  public:
@@ -108,11 +113,12 @@ template <class T, class I> class NodeMix {
   int64_t buffer_size() const { return widest_ * features_; }
 
   TENSUS_INLINE void operator()(int64_t n, const A* matrices, A* out, bool accumulate, A* buffer) const {
-    for (int64_t l = 0; l < count_; matrices += links_[l++].step) {
+    const int64_t stripes = count_stripes<U, A>(features_);
+    for (int64_t l = 0; l < count_; matrices += links_[l++].step * stripes) {
       const int64_t row = row_of<I>(links_[l].row, n), size = links_[l].rank * features_;
       if (row < 0) continue;
       const A* block = as_sums((const T*)links_[l].other + row * size, size, buffer);
-      mix<0, 0, 0>(&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate);
+      mix<0, 0, 0, U>(&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate);
       accumulate = true;
     }
     if (!accumulate)

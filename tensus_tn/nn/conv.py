@@ -32,7 +32,7 @@ from tensus_tn.nn.projection import (
     num_nodes,
 )
 from tensus_tn.nn.schema import EdgeType, Metadata, Schema
-from tensus_tn.nn.search import MetaGraphSearch
+from tensus_tn.nn.search import MetaGraphSearch, propagate_heads
 from tensus_tn.propagation.assembly import Normalize
 from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.relation_graph import RelationGraph
@@ -482,20 +482,29 @@ class MetaGraphConv(nn.Module):
         shares = h.chunk(len(self.heads), dim=-1)
         if self.divide:
             shares = tuple(torch.cat([part, part.new_ones(len(part), 1)], -1) for part in shares)
-        arguments = [(part, graph) for part in shares]
-        if draw is None:
-            pairs = zip(self.heads, arguments, strict=True)
-            parts = [head(*args, rows=rows) for head, args in pairs]
-        else:
-            if len(draw) != len(self.heads):
-                raise ValueError(f"{len(self.heads)} heads, but {len(draw)} draws")
-            parts = [
-                self._search(k)(*args, drawn, rows=rows)
-                for k, (args, drawn) in enumerate(zip(arguments, draw, strict=True))
-            ]
+        parts = self._propagate_heads(shares, graph, draw, rows)
         if self.divide:
             parts = [part[:, :-1] / (part[:, -1:] + _NO_PATH) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _propagate_heads(
+        self,
+        shares: Sequence[Tensor],
+        graph: RelationGraph | GraphPart,
+        draw: Sequence[Draw] | None,
+        rows: Tensor | None,
+    ) -> list[Tensor]:
+        """Heads that weigh all relations take one pass; draws and meta-graphs have their own each."""
+        if draw is not None:
+            if len(draw) != len(self.heads):
+                raise ValueError(f"{len(self.heads)} heads, but {len(draw)} draws")
+            given = enumerate(zip(shares, draw, strict=True))
+            return [self._search(k)(part, graph, drawn, rows=rows) for k, (part, drawn) in given]
+        searches = [head for head in self.heads if isinstance(head, MetaGraphSearch)]
+        if len(searches) == len(self.heads):
+            return propagate_heads(searches, shares, graph, rows)
+        pairs = zip(self.heads, shares, strict=True)
+        return [head(part, graph, rows=rows) for head, part in pairs]
 
     def _finish(self, y: Tensor) -> Tensor:
         y = y if self.norm is None else self.norm(y)

@@ -124,15 +124,27 @@ class MetaGraphSearch(nn.Module):
         The cores take the place of the tensor's own, and must be normalised like them. `h` is
         (N, F), the same for all queries, or (Q, N, F).
         """
-        weights = self.weights(cores)
-        num = len(weights[self.dag.edges[0]])
+        num = len(cores[self.dag.edges[0]])
         states = h if h.ndim == 3 else h.expand(num, *h.shape)
         if len(states) != num:
             raise ValueError(f"cores are for {num} queries, h for {len(states)}")
-        by_query = ({edge: w[q] for edge, w in weights.items()} for q in range(num))
-        return torch.stack(
-            [self._expected(x, graph, w) for x, w in zip(states, by_query, strict=True)]
-        )
+        return torch.stack(self.side_by_side(states.unbind(), graph, cores))
+
+    def side_by_side(
+        self,
+        h: Sequence[Tensor],
+        graph: RelationGraph | GraphPart,
+        cores: Mapping[Edge, Tensor],
+        rows: Tensor | None = None,
+    ) -> list[Tensor]:
+        """The states (N, F_g) of the sink from several of the source, in one pass over the graph.
+
+        Each has cores of its own, (G, C_e, d_j, d_k) for all `G`, as in `per_query`.
+        """
+        sizes = [x.shape[1] for x in h]
+        groups = [g for g, size in enumerate(sizes) for _ in range(size)]
+        sink = self._expected(torch.cat(list(h), 1), graph, self.weights(cores), rows, groups)
+        return list(sink.split(sizes, 1))
 
     def _expected(
         self,
@@ -140,9 +152,27 @@ class MetaGraphSearch(nn.Module):
         graph: RelationGraph | GraphPart,
         weights: Mapping[Edge, Tensor],
         rows: Tensor | None = None,
+        groups: Sequence[int] | None = None,
     ) -> Tensor:
         choices = self.tensor.choice_names
-        return propagate_dag(graph, self.dag, h, weights, choices=choices, rows=rows).squeeze(1)
+        return propagate_dag(
+            graph, self.dag, h, weights, choices=choices, rows=rows, groups=groups
+        ).squeeze(1)
+
+
+def propagate_heads(
+    heads: Sequence[MetaGraphSearch],
+    h: Sequence[Tensor],
+    graph: RelationGraph | GraphPart,
+    rows: Tensor | None = None,
+) -> list[Tensor]:
+    """What each head makes of its own state, by one pass for all; they differ in their cores alone."""
+    first, *others = heads
+    if not others:
+        return [first(h[0], graph, rows=rows)]
+    cores = [head.tensor.cores() for head in heads]
+    together = {edge: torch.stack([core[edge] for core in cores]) for edge in first.dag.edges}
+    return first.side_by_side(h, graph, together, rows)
 
 
 def _check_choices(

@@ -29,6 +29,7 @@ class Arguments(NamedTuple):
     heads: Sequence[int]
     chosen: Sequence[int] | None
     needed: Sequence[Tensor]
+    group_sizes: Sequence[int] | None
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -36,11 +37,26 @@ class Arguments(NamedTuple):
         ends = zip(self.tails, self.heads, strict=True)
         return [(self.ranks[tail], self.ranks[head]) for tail, head in ends]
 
+    @property
+    def num_groups(self) -> int:
+        """The groups of feature columns."""
+        return 1 if self.group_sizes is None else len(self.group_sizes)
+
     def weights(self, w: Tensor) -> list[Tensor]:
-        """The weights (C, d_j, d_k) of every edge, from a vector that holds them all."""
-        relations = w.shape[0] // sum(p * q for p, q in self.shapes)
-        parts = w.split([relations * p * q for p, q in self.shapes])
-        return [part.reshape(relations, *s) for part, s in zip(parts, self.shapes, strict=True)]
+        """The weights (G, C, d_j, d_k) of every edge, from a vector that holds them all."""
+        groups, shapes = self.num_groups, self.shapes
+        relations = w.shape[0] // (groups * sum(p * q for p, q in shapes))
+        parts = w.reshape(groups, -1).split([relations * p * q for p, q in shapes], 1)
+        return [part.reshape(groups, relations, *s) for part, s in zip(parts, shapes, strict=True)]
+
+    def by_group(self) -> list[Arguments]:
+        """The same problem for the columns of each group alone."""
+        if self.group_sizes is None:
+            return [self]
+        columns = self.h.split(list(self.group_sizes), 2)
+        weights = self.w.chunk(self.num_groups)
+        pairs = zip(columns, weights, strict=True)
+        return [self._replace(h=h, w=w, group_sizes=None) for h, w in pairs]
 
     @property
     def num_edges(self) -> int:

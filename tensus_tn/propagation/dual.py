@@ -49,9 +49,9 @@ class Dual:
             zero = torch.zeros_like(weight)
             block = _blocks(weight, weight_along, zero, weight)
             if self.twice is not None:
-                block = _in_turn(block, _blocks(zero, weight, zero, zero))
-            blocks.append(block.flatten())
-        return torch.cat(blocks)
+                block = _in_turn(block, _blocks(zero, weight, zero, zero), 1)
+            blocks.append(block.flatten(1))
+        return torch.cat(blocks, 1).flatten()
 
     def _with_values(self, tangent: Tensor) -> Arguments:
         """The given problem with every relation twice: with its values, then with their tangents."""
@@ -93,10 +93,12 @@ class Dual:
         """The sum over the places where `w` stands in the weights of this problem."""
         sums = []
         for block, (p, q) in zip(self.problem.weights(dw), self.given.shapes, strict=True):
-            plain = block if self.twice is None else block[0::2]
-            total = plain[:, :p, :q] + plain[:, p:, q:]
-            sums.append((total if self.twice is None else total + block[1::2, :p, q:]).flatten())
-        return torch.cat(sums)
+            plain = block if self.twice is None else block[:, 0::2]
+            total = plain[..., :p, :q] + plain[..., p:, q:]
+            if self.twice is not None:
+                total = total + block[:, 1::2, :p, q:]
+            sums.append(total.flatten(1))
+        return torch.cat(sums, 1).flatten()
 
     def _gradient_of_values(self, dvalues: Tensor) -> Tensor:
         return dvalues if self.twice is None else dvalues[self.twice.at.chunk(2)[0]]
@@ -112,9 +114,9 @@ def _blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     return torch.cat([torch.cat([a, b], -1), torch.cat([c, d], -1)], -2)
 
 
-def _in_turn(first: Tensor, second: Tensor) -> Tensor:
-    """The entries along the first axis: one of `first`, one of `second`, and so on."""
-    return torch.stack([first, second], 1).flatten(0, 1)
+def _in_turn(first: Tensor, second: Tensor, axis: int = 0) -> Tensor:
+    """The entries along an axis: one of `first`, one of `second`, and so on."""
+    return torch.stack([first, second], axis + 1).flatten(axis, axis + 1)
 
 
 class _Twice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, overload
 
 import torch
@@ -15,6 +15,7 @@ from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.gpu import check_gpu
 from tensus_tn.propagation.graph_part import GraphPart
+from tensus_tn.propagation.groups import Groups
 from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.propagation.rows import RowPlan, ends, used_relations
@@ -22,7 +23,13 @@ from tensus_tn.propagation.rows import RowPlan, ends, used_relations
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
-def propagate(graph: RelationGraph | GraphPart, h: Tensor, w: Tensor) -> Tensor:
+def propagate(
+    graph: RelationGraph | GraphPart,
+    h: Tensor,
+    w: Tensor,
+    *,
+    groups: Tensor | Sequence[int] | None = None,
+) -> Tensor:
     """`y[:, q] = sum_{i,p} w[i, p, q] A^i h[:, p]`, differentiable in `h`, `w` and the edge values.
 
     To any order, backward and forward: with `create_graph=True`, `torch.autograd.forward_ad` and the
@@ -32,7 +39,10 @@ def propagate(graph: RelationGraph | GraphPart, h: Tensor, w: Tensor) -> Tensor:
         graph: `C` relations over `N` nodes; or the part of a `DistributedGraph` that is here.
         h: Features (N, P, F) in float32, float64, bfloat16 or, on a GPU, float16; sums are
             float32 (float64 for float64).
-        w: Weights (C, P, Q), used in the type of the sums.
+        w: Weights (C, P, Q), used in the type of the sums; with `groups`, (G, C, P, Q).
+        groups: The group (F,) of each feature column, in [0, G) and in any order: column `f` has the
+            weights `w[groups[f]]`. A group may be empty. One gather serves all groups. In a graph
+            of `torch.compile`, give integers rather than a tensor.
 
     Returns:
         (N, Q, F), in the type of `h`.
@@ -44,11 +54,19 @@ def propagate(graph: RelationGraph | GraphPart, h: Tensor, w: Tensor) -> Tensor:
         >>> w = torch.tensor([1.0, 0.5]).reshape(2, 1, 1)  # A + I / 2
         >>> propagate(g, h, w).flatten()
         tensor([10.5000,  3.5000])
+        >>> two = torch.stack([w, 2 * w])  # other weights for every column
+        >>> propagate(g, torch.cat([h, h], -1), two, groups=[0, 1])[:, 0]
+        tensor([[10.5000, 21.0000],
+                [ 3.5000,  7.0000]])
     """
     _check_features(graph, h, "(N, P, F)")
-    _check_weights(w, graph.num_relations, h.shape[1], None, graph.device)
-    ranks = [h.shape[1], w.shape[2]]
-    return _run(graph, h, w.reshape(-1), ranks, [0], [1], None)[0]
+    num_groups = None if groups is None else _num_groups(w, "w")
+    _check_weights(w, num_groups, graph.num_relations, h.shape[1], None, graph.device)
+    columns = Groups.of(groups, num_groups, h.shape[2])
+    ranks, sizes = [h.shape[1], w.shape[-1]], columns.sizes
+    return columns.restore(
+        _run(graph, columns.sort(h), w.reshape(-1), ranks, [0], [1], None, sizes)[0]
+    )
 
 
 @overload
@@ -61,6 +79,7 @@ def propagate_dag(
     choices: Mapping[Edge, Sequence[str]] | None = None,
     rows: Tensor | RowPlan | None = None,
     support: Tensor | None = None,
+    groups: Tensor | Sequence[int] | None = None,
     return_states: Literal[False] = False,
 ) -> Tensor: ...
 @overload
@@ -71,6 +90,7 @@ def propagate_dag(
     weights: Mapping[Edge, Tensor],
     *,
     choices: Mapping[Edge, Sequence[str]] | None = None,
+    groups: Tensor | Sequence[int] | None = None,
     return_states: Literal[True],
 ) -> dict[Node, Tensor]: ...
 def propagate_dag(
@@ -82,6 +102,7 @@ def propagate_dag(
     choices: Mapping[Edge, Sequence[str]] | None = None,
     rows: Tensor | RowPlan | None = None,
     support: Tensor | None = None,
+    groups: Tensor | Sequence[int] | None = None,
     return_states: bool = False,
 ) -> Tensor | dict[Node, Tensor]:
     """All states of a DAG: `H_k[:, q] = sum_{j -> k} sum_{i,p} w_jk[i, p, q] A^i H_j[:, p]`.
@@ -95,8 +116,9 @@ def propagate_dag(
         graph: `C` relations over `N` nodes.
         dag: Its edges say which states feed which.
         h: The state of `dag.source`, (N, d, F), or (N, F) for `d = 1`. Types as in `propagate`.
-        weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`. The factor `1 / d_j` of a
-            meta-graph's distribution is not applied here: it belongs in the weights.
+        weights: (C, d_j, d_k) for every edge `(j, k)` of `dag`; with `groups`, (G, C, d_j, d_k).
+            The factor `1 / d_j` of a meta-graph's distribution is not applied here: it belongs in
+            the weights.
         choices: The names of the relations that edges use, for edges that do not use all. Their
             other weights count as zero, and have the gradient zero; without any, an edge carries
             nothing. On a CPU, a pass over the graph leaves out what none of its edges uses.
@@ -106,6 +128,7 @@ def propagate_dag(
             sink, bit for bit.
         support: Ids or a mask of the rows of `h` that count; the others are taken as zero, and rows
             that they alone could reach are not computed.
+        groups: The group (F,) of each feature column, as in `propagate`.
         return_states: Return the states of all nodes, by node, rather than that of the sink.
 
     Returns:
@@ -129,8 +152,13 @@ def propagate_dag(
         raise ValueError("return_states is for whole states: leave out rows and support")
     source = h.unsqueeze(1) if h.dim() == 2 else h
     _check_features(graph, source, "(N, d, F) or (N, F)")
-    ranks = _ranks(graph, dag, source.shape[1], weights)
-    w = torch.cat([weights[edge].reshape(-1) for edge in dag.edges])
+    _check_edges(dag, weights)
+    first = dag.edges[0]
+    num_groups = None if groups is None else _num_groups(weights[first], f"weights[{first!r}]")
+    ranks = _ranks(graph, dag, source.shape[1], weights, num_groups)
+    columns = Groups.of(groups, num_groups, source.shape[2])
+    source, sizes = columns.sort(source), columns.sizes
+    w = torch.cat([weights[edge].reshape(num_groups or 1, -1) for edge in dag.edges], 1).flatten()
     # An empty list, of a graph without relations, would confuse torch's check of the gradients.
     chosen = None if choices is None else used_relations(graph.relation_names, dag, choices) or None
     if isinstance(rows, RowPlan):
@@ -139,18 +167,18 @@ def propagate_dag(
         if support is not None:
             raise ValueError("support: a plan of rows has its own, see RelationGraph.plan_rows")
         _check_plan(rows, graph, dag, chosen)
-        return _sink_rows(rows, graph, source, w, ranks, chosen)
+        return columns.restore(_sink_rows(rows, graph, source, w, ranks, chosen, sizes))
     if rows is not None or support is not None:
         if not torch.compiler.is_compiling() and not isinstance(graph, GraphPart):
             plan = graph.plan_rows(dag, rows, choices, support=support)
-            return _sink_rows(plan, graph, source, w, ranks, chosen)
+            return columns.restore(_sink_rows(plan, graph, source, w, ranks, chosen, sizes))
         source = source if support is None else _supported(source, support)
-    states = _run(graph, source, w, ranks, *ends(dag), chosen)
+    states = _run(graph, source, w, ranks, *ends(dag), chosen, sizes)
     if rows is not None:  # torch.compile can't depend on how many there are; parts have no plans
-        return states[-1][rows]
+        return columns.restore(states[-1][rows])
     if not return_states:
-        return states[-1]
-    return dict(zip(dag.nodes, [source, *states], strict=True))
+        return columns.restore(states[-1])
+    return dict(zip(dag.nodes, map(columns.restore, [source, *states]), strict=True))
 
 
 def _sink_rows(
@@ -160,12 +188,15 @@ def _sink_rows(
     w: Tensor,
     ranks: Sequence[int],
     chosen: Sequence[int] | None,
+    group_sizes: Sequence[int] | None,
 ) -> Tensor:
     """The wanted rows of the sink; without kernels for needed rows, selected from the whole one."""
     tails, heads = ends(plan.dag)
     if h.device.type == "cpu":
-        return plan.select(_run(graph, h, w, ranks, tails, heads, chosen, plan.needed)[-1])
-    sink = _run(graph, only_at(h, plan.needed[0]), w, ranks, tails, heads, chosen)[-1]
+        states = _run(graph, h, w, ranks, tails, heads, chosen, group_sizes, plan.needed)
+        return plan.select(states[-1])
+    h = only_at(h, plan.needed[0])
+    sink = _run(graph, h, w, ranks, tails, heads, chosen, group_sizes)[-1]
     return plan.select(sink.index_select(0, plan.needed[-1]))
 
 
@@ -196,12 +227,19 @@ def _run(
     tails: Sequence[int],
     heads: Sequence[int],
     chosen: Sequence[int] | None,
+    group_sizes: Sequence[int] | None,
     needed: Sequence[Tensor] = (),
 ) -> list[Tensor]:
     if not torch.compiler.is_compiling():
         extension.warn_about_problem()
         if h.is_cuda:
             check_gpu(h.device)
+    if group_sizes is not None and (h.is_cuda or isinstance(graph, GraphPart)):
+
+        def run(h: Tensor, w: Tensor) -> list[Tensor]:
+            return _run(graph, h, w, ranks, tails, heads, chosen, None, needed)
+
+        return run_by_group(run, h, w, group_sizes)
     if isinstance(graph, GraphPart):
         return graph.states(h, w, ranks, tails, heads, chosen)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
@@ -223,9 +261,19 @@ def _run(
         heads=heads,
         chosen=chosen,
         needed=list(needed),
+        group_sizes=group_sizes,
     )
     states: list[Tensor] = torch.ops.tensus_tn.propagate(*arguments)
     return states
+
+
+def run_by_group(
+    run: Callable[[Tensor, Tensor], list[Tensor]], h: Tensor, w: Tensor, sizes: Sequence[int]
+) -> list[Tensor]:
+    """The states 1 .. K by a call for each group: for CUDA and parts of graphs, which know none."""
+    columns, weights = h.split(list(sizes), 2), w.reshape(len(sizes), -1).unbind()
+    parts = [run(*given) for given in zip(columns, weights, strict=True)]
+    return [torch.cat(states, 2) for states in zip(*parts, strict=True)]
 
 
 _warned = False
@@ -266,8 +314,18 @@ def _check_features(graph: RelationGraph | GraphPart, h: Tensor, shape: str) -> 
         raise ValueError(f"h is on {h.device}, the graph is on {graph.device}")
 
 
+def _num_groups(w: Tensor, name: str) -> int:
+    """The groups that weights (G, C, P, Q) are for."""
+    if not isinstance(w, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(w).__name__}")
+    if w.dim() != 4 or len(w) < 1:
+        raise ValueError(f"{name} must have shape (G, C, P, Q) with groups, got {tuple(w.shape)}")
+    return len(w)
+
+
 def _check_weights(
     w: Tensor,
+    groups: int | None,
     relations: int,
     rows: int,
     columns: int | None,
@@ -279,31 +337,42 @@ def _check_weights(
 
     if not isinstance(w, Tensor):
         raise TypeError(f"{name()} must be a tensor, got {type(w).__name__}")
-    shape = tuple(w.shape)
-    fits = len(shape) == 3 and shape[:2] == (relations, rows) and shape[2] >= 1
-    if not fits or (columns is not None and shape[2] != columns):
-        expected = (relations, rows, "any" if columns is None else columns)
-        raise ValueError(f"{name()} must have shape (C, P, Q) = {expected}, got {shape}")
+    shape, before = (
+        tuple(w.shape),
+        (relations, rows) if groups is None else (groups, relations, rows),
+    )
+    fits = len(shape) == len(before) + 1 and shape[:-1] == before and shape[-1] >= 1
+    if not fits or (columns is not None and shape[-1] != columns):
+        axes = "(C, P, Q)" if groups is None else "(G, C, P, Q)"
+        expected = (*before, "any" if columns is None else columns)
+        raise ValueError(f"{name()} must have shape {axes} = {expected}, got {shape}")
     if not w.dtype.is_floating_point:
         raise TypeError(f"{name()} must be a floating-point tensor, got {w.dtype}")
     if w.device != device:
         raise ValueError(f"{name()} is on {w.device}, the graph is on {device}")
 
 
-def _ranks(
-    graph: RelationGraph | GraphPart, dag: Dag, source_rank: int, weights: Mapping[Edge, Tensor]
-) -> list[int]:
-    """The rank of every node, in the order of `dag.nodes`; checks that the weights agree."""
+def _check_edges(dag: Dag, weights: Mapping[Edge, Tensor]) -> None:
     if missing := [edge for edge in dag.edges if edge not in weights]:
         raise ValueError(f"no weights for the edges {missing}")
     if len(weights) != len(dag.edges):
         unknown = [edge for edge in weights if edge not in dag.edges]
         raise ValueError(f"weights for edges that the dag does not have: {unknown}")
+
+
+def _ranks(
+    graph: RelationGraph | GraphPart,
+    dag: Dag,
+    source_rank: int,
+    weights: Mapping[Edge, Tensor],
+    groups: int | None,
+) -> list[int]:
+    """The rank of every node, in the order of `dag.nodes`; checks that the weights agree."""
     rank: dict[Node, int] = {dag.source: source_rank}
     position = {node: k for k, node in enumerate(dag.nodes)}
     relations, device = graph.num_relations, graph.device
     for edge in sorted(dag.edges, key=lambda e: position[e[0]]):
         tail, head = edge
-        _check_weights(weights[edge], relations, rank[tail], rank.get(head), device, edge)
-        rank[head] = weights[edge].shape[2]
+        _check_weights(weights[edge], groups, relations, rank[tail], rank.get(head), device, edge)
+        rank[head] = weights[edge].shape[-1]
     return [rank[node] for node in dag.nodes]

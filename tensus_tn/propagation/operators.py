@@ -22,14 +22,14 @@ SCHEMAS = {
         "(Tensor h, Tensor w, Tensor? edge_val, Tensor? seg_val, Tensor? back_edge_val, "
         "Tensor? back_seg_val, Tensor? loop, Tensor? seg_loop, Tensor[] forward, "
         "Tensor[] backward, int[] ranks, int[] tails, int[] heads, int[]? chosen, "
-        "Tensor[] needed) -> Tensor[]"
+        "Tensor[] needed, int[]? group_sizes) -> Tensor[]"
     ),
     "propagate_backward": (
         "(Tensor[] grads, int[] grad_nodes, Tensor[] states, Tensor h, Tensor w, Tensor? edge_val, "
         "Tensor? seg_val, Tensor? back_edge_val, Tensor? back_seg_val, Tensor? loop, "
         "Tensor? seg_loop, Tensor[] forward, Tensor[] backward, int[] ranks, int[] tails, "
-        "int[] heads, int[]? chosen, Tensor[] needed, bool need_h, bool need_w, bool need_values) "
-        "-> (Tensor, Tensor, Tensor)"
+        "int[] heads, int[]? chosen, Tensor[] needed, int[]? group_sizes, bool need_h, bool need_w, "
+        "bool need_values) -> (Tensor, Tensor, Tensor)"
     ),
     "needed_rows": (
         "(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, "

@@ -127,12 +127,15 @@ def propagate(given: Arguments) -> list[Tensor]:
     if given.needed:
         whole = propagate(_with_all_rows(given))
         return [at(state, rows) for state, rows in zip(whole, given.needed[1:], strict=True)]
+    if given.group_sizes is not None:
+        parts = [propagate(group) for group in given.by_group()]
+        return [torch.cat(columns, 2) for columns in zip(*parts, strict=True)]
     h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
         graph = as_segments(given.forward, given.edge_val, given.seg_val)
         loops = _as_loops(given.loop, given.seg_loop, graph)
         w = _only_chosen(given.w, given)
-        weights = given.weights(w)
+        weights = [weight[0] for weight in given.weights(w)]
         states = [h.to(w.dtype)]
         for k, rank in enumerate(ranks):
             if k > 0:
@@ -164,13 +167,15 @@ def propagate_backward(
             wanted,
         )
         return only_at(dh, needed[0]) if wanted.h else dh, of_w, of_values
+    if given.group_sizes is not None:
+        return _backward_by_group(grads, grad_nodes, states, given, wanted)
     h, ranks, tails, heads = given.h, given.ranks, given.tails, given.heads
     with torch.autocast(h.device.type, enabled=False):
         graph = as_segments(given.forward, given.edge_val, given.seg_val)
         transposed = as_segments(given.backward, given.back_edge_val, given.back_seg_val)
         loops = _as_loops(given.loop, given.seg_loop, graph)
         w = _only_chosen(given.w, given)
-        weights = given.weights(w)
+        weights = [weight[0] for weight in given.weights(w)]
         state = [h.to(w.dtype), *(s.to(w.dtype) for s in states)]
         grad = [torch.zeros_like(s) for s in state]
         for node, start in zip(grad_nodes, grads, strict=True):
@@ -195,6 +200,32 @@ def propagate_backward(
             if wanted.values
             else w.new_empty(0),
         )
+
+
+def _backward_by_group(
+    grads: Sequence[Tensor],
+    grad_nodes: Sequence[int],
+    states: Sequence[Tensor],
+    given: Arguments,
+    wanted: Wanted,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sizes = list(given.group_sizes or ())
+    grads_of = [grad.split(sizes, 2) for grad in grads]
+    states_of = [state.split(sizes, 2) for state in states]
+    dh, dw, dvalues = zip(
+        *(
+            propagate_backward(
+                [grad[g] for grad in grads_of],
+                grad_nodes,
+                [state[g] for state in states_of],
+                group,
+                wanted,
+            )
+            for g, group in enumerate(given.by_group())
+        ),
+        strict=True,
+    )
+    return torch.cat(dh, 2), torch.cat(dw), torch.stack(dvalues).sum(0)
 
 
 def _edge_gradient(

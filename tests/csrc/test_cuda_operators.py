@@ -16,8 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensus_tn import Dag, RelationGraph, propagate_dag
 from tensus_tn.propagation import operators
+from tensus_tn.propagation.arguments import Arguments
+from tensus_tn.propagation.functional import run_by_group
 from tests.csrc.building import CSRC, build
 from tests.csrc.simt_build import REALS, SHARED, needs_simt
+from tests.propagation.problems import operator_calls, tree_detach
 
 pytestmark = needs_simt
 
@@ -114,6 +117,24 @@ def test_operators_with_choices(on_simt, names):
         assert torch.equal(a == 0, b == 0)
 
 
+def test_operators_group_by_group(on_simt):
+    graph, _, h, _, _ = random_problem(torch.float64, 8)
+    w = torch.randn(3, 5, 2, 3, dtype=torch.float64)
+    _, args = operator_calls(graph, h, w, groups=[0, 0, 0, 2, 2, 2, 2, 2])[
+        "tensus_tn.propagate.default"
+    ]
+    given = Arguments(*tree_detach(args))
+    assert given.group_sizes == [3, 0, 5]
+
+    def run(h, w):
+        with on_simt():
+            return torch.ops.tensus_tn.propagate(*given._replace(h=h, w=w, group_sizes=None))
+
+    (got,) = run_by_group(run, given.h, given.w, given.group_sizes)
+    (want,) = torch.ops.tensus_tn.propagate(*given)
+    assert (got - want).abs().max() <= 1e-12 * want.abs().max()
+
+
 def test_operators_refuse_what_does_not_fit(on_simt):
     graph, _, h, _, _ = random_problem(torch.float32, 8)
     f, b = graph.forward, graph.backward
@@ -123,7 +144,7 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         "seg_loop": f.seg_loop, "forward": [f.row_ptr, f.seg_rel, f.seg_ptr, f.col],
         "backward": [b.row_ptr, b.seg_rel, b.seg_ptr, b.col, b.edge_perm],
         "ranks": [2, 3], "tails": [0], "heads": [1], "chosen": None,
-        "needed": [],
+        "needed": [], "group_sizes": None,
     }  # fmt: skip
     op = torch.ops.tensus_simt.propagate
     assert op(*right.values())[0].shape == (12, 3, 8)
@@ -143,6 +164,7 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         ("chosen", [1, 0], "chosen must have 5 entries, got 2"),
         ("chosen", [1, 0, 0, 0, -1], "chosen must be 0 or 1, got -1"),
         ("needed", [f.row_ptr, f.row_ptr], "propagate all, then select"),
+        ("group_sizes", [4, 4], "propagate each by itself"),
     ]:
         with pytest.raises(RuntimeError, match=text):
             op(*{**right, name: wrong}.values())

@@ -1,5 +1,6 @@
 // The kernels by themselves, against loops that spell out their definitions; run under sanitizers by
 // sanitizing.py. Every array is a heap block of its exact size, so that a read past the end is seen.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -201,10 +202,12 @@ template <class T> std::vector<double> start_of(const std::vector<T>& state, boo
 
 // ------------------------------------------------------------------------------------------ the three kernels
 
-// What a test leaves out: relations, and rows of the near state and of the far ones, which are compact or not.
+// What a test leaves out: relations, and rows of the near state and of the far ones, which are compact or not. And the
+// ends of groups of columns, if there are any.
 struct Part {
   int used = 0xff, near_step = 1, far_step = 1;
   bool near_compact = true, far_compact = true;
+  std::vector<int64_t> ends = {};
 
   bool whole() const { return used == 0xff && near_step == 1 && far_step == 1; }
 };
@@ -230,6 +233,10 @@ template <class T, class I>
 void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int64_t degree, int64_t rank,
                   std::vector<int64_t> far, int64_t features, int options, Team team, Part some = {}) {
   using A = typename Type<T>::Sum;
+  const Groups groups = some.ends.empty() ? Groups{} : Groups{int64_t(some.ends.size()), some.ends.data()};
+  const auto group_of = [&](int64_t f) {
+    return std::upper_bound(some.ends.begin(), some.ends.end(), f) - some.ends.begin();
+  };
   const Graph<I, A> g(nodes, relations, degree, options & 1, options & 2, options & 4);
   CHECK(!kernels.check(g.view, team), "a sound structure was refused");
 
@@ -252,16 +259,17 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
   for (size_t l = 0; l < far.size(); ++l) {
     other.push_back(random_state<T, I>(states.far[l], nodes, far[l] * features));
     out.push_back(random_state<T, I>(states.far[l], nodes, far[l] * features));
-    w.push_back(random_numbers<A>(relations * rank * far[l]));
-    dw.push_back(random_numbers<A>(relations * rank * far[l]));
     const int64_t step = rank * far[l];
-    for (int64_t k = 0; k < relations * step; ++k)  // what is not used has no weight
-      if (!used[k / step]) w[l][k] = 0;
+    w.push_back(random_numbers<A>(groups.count * relations * step));
+    dw.push_back(random_numbers<A>(groups.count * relations * step));
+    for (int64_t k = 0; k < int64_t(w[l].size()); ++k)  // what is not used has no weight
+      if (!used[k / step % relations]) w[l][k] = 0;
     const bool accumulate = l % 2, turned = l % 3 == 1;
     want_out.push_back(start_of(out[l], accumulate));
     want_dw.emplace_back(dw[l].size());
     links.push_back({far[l], w[l].data(), step, turned ? 1 : far[l], turned ? rank : 1, out[l].data(), accumulate,
                      other[l].data(), dw[l].data()});
+    links[l].group = relations * step;
     written.emplace_back(out[l].size() / std::max<int64_t>(far[l] * features, 1), char(accumulate));
     if (some.near_step != 1 || some.far_step != 1) links[l].written = written[l].data();
   }
@@ -271,6 +279,8 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       for (int64_t p = 0; p < rank; ++p)
         for (int64_t q = 0; q < far[l]; ++q) visit(l, p, q, i * links[l].step + p * links[l].near + q * links[l].far);
   };
+  // Where the weight for a column stands, given that for the first group.
+  const auto place = [&](size_t l, int64_t at, int64_t f) { return group_of(f) * links[l].group + at; };
   // pass(graph, row map of the near state), over the whole structure or what is selected of it.
   const auto run = [&](bool mixed_first, const auto& pass) {
     states.mixed_first = mixed_first;
@@ -296,17 +306,18 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       const int64_t to = far_place(l, n);
       for (int64_t f = 0; to >= 0 && f < features; ++f) {
         const double value = a * get(x[(from * rank + p) * features + f]);
-        want_out[l][(to * far[l] + q) * features + f] += w[l][at] * value;
-        want_dw[l][at] += value * get(other[l][(to * far[l] + q) * features + f]);
+        want_out[l][(to * far[l] + q) * features + f] += w[l][place(l, at, f)] * value;
+        want_dw[l][place(l, at, f)] += value * get(other[l][(to * far[l] + q) * features + f]);
       }
     });
   });
   run(false, [&](const Segments& graph, RowMap near_row, const Selection*) {
-    kernels.gather_mix(Type<T>::real, {graph, g.loops, x.data(), rank, features, links.data(), count, team, near_row});
+    kernels.gather_mix(Type<T>::real,
+                       {graph, g.loops, x.data(), rank, features, links.data(), count, team, near_row, groups});
   });
   for (size_t l = 0; l < far.size(); ++l) {
-    for (int64_t k = 0; k < relations * links[l].step; ++k)
-      if (!used[k / links[l].step]) dw[l][k] = 0;  // of no meaning: self-loops may have added to it
+    for (int64_t k = 0; k < int64_t(dw[l].size()); ++k)
+      if (!used[k / links[l].step % relations]) dw[l][k] = 0;  // of no meaning: self-loops may have added to it
     const int64_t width = far[l] * features;
     for (int64_t k = 0; links[l].written && k < int64_t(out[l].size()); ++k)
       if (!written[l][k / width] && !std::isnan(get(out[l][k]))) set(out[l][k], 0);
@@ -323,7 +334,8 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       each_weight(i, [&](size_t l, int64_t p, int64_t q, int64_t at) {
         const int64_t from = far_place(l, m);
         for (int64_t f = 0; from >= 0 && f < features; ++f)
-          want[(to * rank + p) * features + f] += a * w[l][at] * get(other[l][(from * far[l] + q) * features + f]);
+          want[(to * rank + p) * features + f] +=
+              a * w[l][place(l, at, f)] * get(other[l][(from * far[l] + q) * features + f]);
       });
     });
     run(true, [&](const Segments& graph, RowMap near_row, const Selection*) {
@@ -331,7 +343,8 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       std::vector<A> mixed(graph.nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
       kernels.mix_gather(Type<T>::real,
                          {graph, g.loops, order.rel_ptr.data(), order.segment.data(), order.row.data(), y.data(),
-                          accumulate, rank, features, links.data(), count, mixed.data(), sums.data(), team, near_row});
+                          accumulate, rank, features, links.data(), count, mixed.data(), sums.data(), team, near_row,
+                          groups});
     });
     compare(y, want, "mix_gather");
   }
@@ -345,8 +358,8 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       each_weight(i, [&](size_t l, int64_t p, int64_t q, int64_t at) {
         const int64_t to = far_place(l, n);
         for (int64_t f = 0; from >= 0 && to >= 0 && f < features; ++f)
-          want[e] +=
-              w[l][at] * get(x[(from * rank + p) * features + f]) * get(other[l][(to * far[l] + q) * features + f]);
+          want[e] += w[l][place(l, at, f)] * get(x[(from * rank + p) * features + f]) *
+                     get(other[l][(to * far[l] + q) * features + f]);
       });
       ++e;
     });
@@ -354,7 +367,7 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       graph.seg_val = graph.edge_val = nullptr;
       std::vector<A> sums(selection ? graph.edges : 0);
       kernels.edge_gradient(Type<T>::real, {graph, x.data(), rank, features, links.data(), count,
-                                            selection ? sums.data() : grad.data(), accumulate, team});
+                                            selection ? sums.data() : grad.data(), accumulate, team, groups});
       if (selection) selection->add_edges(sums.data(), grad.data(), sizeof(A), team);
     });
     compare(grad, want, "edge_gradient");
@@ -386,6 +399,22 @@ template <class T, class I> void test_shapes(const Kernels& kernels) {
   test_kernels<T, I>(kernels, 20, 2, 3, 9, {4, 7, 2}, 17, 7, three_threads);
   test_kernels<T, I>(kernels, 20, 2, 3, 1, {1}, 257, 3, alone);
   if (sizeof(T) == 4 && sizeof(I) == 4) test_kernels<T, I>(kernels, 3000, 3, 4, 2, {1, 2}, 5, 5, three_threads);
+}
+
+// Borders between groups at two vectors, at one, anywhere; empty groups; single columns; all in one of three.
+template <class T, class I> void test_groups(const Kernels& kernels) {
+  const auto test = [&](int64_t rank, std::vector<int64_t> far, int options, std::vector<int64_t> ends) {
+    const Part part{.used = 0x5, .near_step = 2, .far_step = 3, .ends = ends}, whole{.ends = ends};
+    test_kernels<T, I>(kernels, 40, 3, 4, rank, far, ends.back(), options, three_threads, whole);
+    test_kernels<T, I>(kernels, 40, 3, 4, rank, far, ends.back(), options, alone, part);
+  };
+  test(2, {2, 1, 2}, 5, {16, 32, 48, 64});
+  test(1, {2, 3}, 6, {32, 32, 64, 76});
+  test(2, {2, 5}, 7, {8, 40, 45});
+  test(3, {4, 1}, 7, {0, 5, 17, 17, 33});
+  test(2, {2}, 5, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  test(2, {1}, 4, {0, 32, 32});
+  test(1, {1}, 4, {0, 0});
 }
 
 // ------------------------------------------------------------------------------------------ the rest
@@ -638,12 +667,16 @@ int main() {
     if (!runnable) continue;
     CHECK(use_kernels(kernels->isa), "%s", kernels->isa);
     test_shapes<float, int32_t>(*kernels);
+    test_groups<float, int32_t>(*kernels);
     test_parts<float, int32_t>(*kernels);
     test_shapes<float, int64_t>(*kernels);
+    test_groups<float, int64_t>(*kernels);
     test_parts<float, int64_t>(*kernels);
     test_shapes<double, int32_t>(*kernels);
+    test_groups<double, int32_t>(*kernels);
     test_parts<double, int32_t>(*kernels);
     test_shapes<Half, int32_t>(*kernels);
+    test_groups<Half, int32_t>(*kernels);
     test_parts<Half, int32_t>(*kernels);
     test_check(*kernels);
   }

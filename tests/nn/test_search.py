@@ -9,7 +9,9 @@ from torch import nn
 
 from tensus_tn import Dag, DagTensor
 from tensus_tn.nn import MetaGraphConv
+from tensus_tn.propagation.arguments import Arguments
 from tests.nn.meta_graphs import DAGS, NAMES, dense, make_conv, random_graph, sink_state
+from tests.propagation.problems import Recorder
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -83,6 +85,36 @@ def test_every_core_receives_a_gradient(graph, ties):
     assert len(conv.arch_parameters()) == 20
     for core in conv.arch_parameters():
         assert (core.grad != 0).all()
+
+
+@pytest.mark.parametrize("divide", [False, True])
+def test_heads_take_one_pass(graph, divide):
+    conv, x = make_conv(Dag.complete(3), heads=2, divide=divide), torch.randn(7, 5)
+    rows = torch.tensor([4, 0])
+    with Recorder() as recorder:
+        y = conv(x, graph, rows=rows)
+    given = recorder.calls[torch.ops.tensus_tn.propagate.default]
+    assert Arguments(*given).group_sizes == [2 + divide] * 2
+    grads = torch.autograd.grad(y.sin().sum(), conv.parameters())
+    shares = conv.lin(x).chunk(2, -1)
+    if divide:
+        shares = [torch.cat([h, torch.ones(7, 1)], -1) for h in shares]
+    parts = [head(h, graph)[rows] for head, h in zip(conv.heads, shares, strict=True)]
+    if divide:
+        parts = [part[:, :-1] / (part[:, -1:] + 1e-6) for part in parts]
+    want = torch.cat(parts, -1)
+    torch.testing.assert_close(y, want, rtol=1e-12, atol=1e-12)
+    for a, b in zip(grads, torch.autograd.grad(want.sin().sum(), conv.parameters()), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_queries_take_one_pass(graph):
+    head, num = make_conv(Dag.path(2)).heads[0], 3
+    cores = {edge: torch.stack([core] * num) for edge, core in head.tensor.cores().items()}
+    with Recorder() as recorder:
+        head.per_query(torch.randn(7, 4), graph, cores)
+    given = recorder.calls[torch.ops.tensus_tn.propagate.default]
+    assert Arguments(*given).group_sizes == [4, 4, 4]
 
 
 def test_one_tensor_for_each_query(graph):

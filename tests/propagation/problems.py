@@ -34,6 +34,18 @@ def dag_formula(a, dag, h, weights):
     return states
 
 
+def grouped_formula(a, dag, h, weights, groups):
+    """The states of all nodes, each column by the weights of its group."""
+    states = {dag.source: h.double()}
+    for k in dag.nodes[1:]:
+        into_k = [edge for edge in dag.edges if edge[1] == k]
+        states[k] = sum(
+            torch.einsum("imn,npf,fipq->mqf", a, states[j], weights[j, k].double()[groups])
+            for j, _ in into_k
+        )
+    return states
+
+
 def only_chosen(graph, weights, choices):
     """The weights, with zeros where an edge does not use a relation."""
 
@@ -125,12 +137,13 @@ class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def operator_calls(graph, h, w, names=None):
+def operator_calls(graph, h, w, names=None, groups=None):
     """The calls of one link that uses the relations `names`, or all."""
     dag = Dag.path(1)
     choices = None if names is None else dict.fromkeys(dag.edges, names)
+    weights = dict.fromkeys(dag.edges, w)
     with Recorder() as recorder:
-        out = propagate_dag(graph, dag, h, dict.fromkeys(dag.edges, w), choices=choices)
+        out = propagate_dag(graph, dag, h, weights, choices=choices, groups=groups)
         out.square().sum().backward()
     return {str(op): (op, args) for op, args in recorder.calls.items()}
 

@@ -35,5 +35,29 @@ def test_the_vector_of_weights_is_cut_by_edge():
     assert given.shapes == [(2, 1), (1, 3), (2, 3)]
     w = torch.arange(44)
     weights = given.weights(w)
-    assert [tuple(x.shape) for x in weights] == [(4, 2, 1), (4, 1, 3), (4, 2, 3)]
+    assert [tuple(x.shape) for x in weights] == [(1, 4, 2, 1), (1, 4, 1, 3), (1, 4, 2, 3)]
     assert torch.equal(torch.cat([x.flatten() for x in weights]), w)
+
+
+def test_the_vector_of_weights_is_cut_by_group_first():
+    given = Arguments(*[None] * len(Arguments._fields))._replace(
+        h=torch.arange(12).reshape(2, 1, 6),
+        w=torch.arange(3 * 4 * 3),
+        ranks=[1, 2, 1],
+        tails=[0, 0],
+        heads=[1, 2],
+        group_sizes=[2, 0, 4],
+    )
+    first, second = given.weights(given.w)
+    assert (first.shape, second.shape) == ((3, 4, 1, 2), (3, 4, 1, 1))
+    assert [x.flatten().tolist() for x in second] == [[g, g + 1, g + 2, g + 3] for g in (8, 20, 32)]
+    alone = given.by_group()
+    assert [x.h[0, 0].tolist() for x in alone] == [[0, 1], [], [2, 3, 4, 5]]
+    for g, group in enumerate(alone):
+        assert torch.equal(group.weights(group.w)[0][0], first[g])
+
+
+def test_without_groups_all_columns_are_one():
+    given = Arguments(*[None] * len(Arguments._fields))
+    assert given.num_groups == 1
+    assert given.by_group() == [given]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tensus_tn.dag import Dag
 from tensus_tn.propagation import functional, segments
+from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.functional import propagate, propagate_dag
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tests.propagation.problems import (
@@ -346,6 +347,6 @@ def test_wrong_choices_are_named():
         "tensus_tn.propagate.default"
     ]
     for chosen, text in [([1, 0], "chosen must have 3 entries, got 2"), ([1, 0, 2], "0 or 1")]:
-        *others, _, needed = tree_detach(args)
+        given = Arguments(*tree_detach(args))
         with pytest.raises(RuntimeError, match=text):
-            op(*others, chosen, needed)
+            op(*given._replace(chosen=chosen))

@@ -149,6 +149,8 @@ for kind in GRAPHS:
     h, w = random_state(9, 2, 5, torch.float32), random_weights(graph, 2, 3, dtype=torch.float32)
     h, w = h.requires_grad_(), w.requires_grad_()
     calls = [operator_calls(graph, h, w, names) for names in (None, ["r1"])]
+    two = torch.stack([w, -w]).detach().requires_grad_()
+    calls.append(operator_calls(graph, h, two, ["r0"], groups=[0, 0, 0, 1, 1]))
     for op, args in (call for some in calls for call in some.values()):
         args = tree_detach(args)
         for _ in range(400):

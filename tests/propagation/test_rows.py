@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tensus_tn import Dag, RelationGraph, propagate_dag
 from tensus_tn.propagation import operators, rows
+from tensus_tn.propagation.arguments import Arguments
 from tests.propagation.problems import (
     GRAPHS,
     TOLERANCE,
@@ -422,8 +423,8 @@ def test_operators_refuse_needed_rows_that_do_not_fit():
     graph, h, weights, _ = problem("plain", dag, torch.float32, (1,))
     with Recorder() as recorder, torch.no_grad():
         propagate_dag(graph, dag, h, weights, rows=torch.tensor([3, 4]))
-    args = recorder.calls[torch.ops.tensus_tn.propagate.default]
-    *rest, needed = args
+    given = Arguments(*recorder.calls[torch.ops.tensus_tn.propagate.default])
+    needed = given.needed
     op = torch.ops.tensus_tn.propagate
     for wrong, text in [
         (needed[:-1], "needed must name rows of 4 states, got 3"),
@@ -434,7 +435,7 @@ def test_operators_refuse_needed_rows_that_do_not_fit():
         ([*needed[:-1], torch.tensor([-1, 3]).int()], "ascending rows"),
     ]:
         with pytest.raises(RuntimeError, match=text):
-            op(*rest, wrong)
+            op(*given._replace(needed=wrong))
 
 
 def test_an_empty_graph():
