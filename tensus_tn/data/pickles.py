@@ -24,6 +24,7 @@ _FORMATS = {
 }
 _DEEPEST = 64  # lists within lists; numpy has no more axes
 _POINTER = 8  # bytes of an item of a list
+_PLAIN = (str, bytes, bytearray, int, float, type(None))
 
 
 def load_arrays(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
@@ -231,6 +232,11 @@ class _Builder:
         if isinstance(value, _Sparse):
             state, size = self.build(dict(value.__dict__), depth + 1)
             return self._matrix(value.form, state), size
+        if not isinstance(value, _PLAIN):  # a description that nothing was made of, or a function
+            name = value.__name__ if isinstance(value, type) else type(value).__name__
+            raise pickle.UnpicklingError(
+                f"it holds a {name.strip('_')}, but only arrays are loaded"
+            )
         return value, _POINTER
 
     def _items(self, values: Any, depth: int) -> tuple[list[Any], int]:

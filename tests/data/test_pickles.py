@@ -153,3 +153,20 @@ def test_what_is_shared_is_made_once(tmp_path):
     row = np.arange(3)
     first, second = load_arrays(write(tmp_path, [row, row]))
     assert first is second
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (b"cnumpy\ndtype\n(S'f4'\ntR.", "Dtype"),
+        (b"(lcnumpy\ndtype\n(S'f4'\ntRa.", "Dtype"),
+        (b"cnumpy\nndarray\n.", "Array"),
+        (b"cnumpy\n_reconstruct\n.", "function"),
+        (b"cbuiltins\nobject\n.", "object"),
+    ],
+)
+def test_parts_of_arrays_alone_are_refused(tmp_path, program, name):
+    path = tmp_path / "part.pkl"
+    path.write_bytes(program)
+    with pytest.raises(ValueError, match=f"it holds a {name}, but only arrays are loaded"):
+        load_arrays(path)

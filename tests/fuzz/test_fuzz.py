@@ -10,11 +10,11 @@ import torch
 from tests.fuzz.loop import Subject, fuzz, run_alone
 from tests.fuzz.subjects import SUBJECTS
 
-SECONDS = 12.0
+SECONDS = 10.0  # for each subject
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["queries", "propagation", "files", "commands"])
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_random_cases_hold(name):
     seed = random.SystemRandom().randrange(10**9)
     fuzz(name, SUBJECTS[name], seed=seed, seconds=SECONDS)
