@@ -45,6 +45,8 @@ def build_model(
         >>> len(net.arch_parameters()), len(derived.arch_parameters())
         (2, 0)
     """
+    if len(spec["targets"]) not in (1, 2):
+        raise ValueError(f"one target node type, or two for pairs, got {spec['targets']}")
     nets = [_network(config, spec, target) for target in spec["targets"]]
     if chosen is not None:
         if len(chosen) != len(nets):

@@ -283,3 +283,18 @@ def test_a_checkpoint_that_lacks_something_is_refused_by_name(tmp_path, task, ke
 def test_more_than_the_memory_holds_is_refused_with_its_size(task):
     with pytest.raises(ValueError, match=r"state of 1,000,000,000 features .* bytes of memory"):
         run(SMALL.with_values({"hidden": 10**9}), task)
+
+
+@pytest.mark.parametrize("targets", [[], ["a", "a", "a"]])
+def test_a_checkpoint_of_too_few_or_too_many_networks_is_refused(tmp_path, task, targets):
+    run(SMALL.with_values({"out": str(tmp_path)}), task)
+    path = tmp_path / "checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    state["spec"]["targets"] = targets
+    torch.save(state, path)
+    with pytest.raises(ValueError, match="one target node type, or two for pairs, got"):
+        restore(tmp_path)
+    state["spec"]["targets"], state["chosen"] = task.spec["targets"], []
+    torch.save(state, path)
+    with pytest.raises(ValueError, match="meta-graphs of 0 networks, but 1 are to be trained"):
+        restore(tmp_path)
