@@ -21,16 +21,26 @@ def check_size(what: str, value: Any) -> int:
 
 
 def check_memory(
-    what: str, number: int, dtype: torch.dtype, device: torch.device | str | None = None
+    what: str,
+    number: int,
+    item: torch.dtype | int,
+    device: torch.device | str | None = None,
 ) -> None:
-    """Raise a ValueError if so many elements on the CPU are more than the machine's memory can hold.
+    """Raise a ValueError if so many items on the CPU are more than the machine's memory can hold.
 
     Without it the system would end the process; on another device torch raises an error itself.
+
+    Args:
+        what: The items.
+        number: How many of them.
+        item: The type of each, or its bytes.
+        device: Where they are to be.
     """
-    size, memory = number * dtype.itemsize, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    each, kind = (item, "") if isinstance(item, int) else (item.itemsize, f" of {item}")
+    size, memory = number * each, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if torch.device(device or torch.get_default_device()).type == "cpu" and size > memory:
         raise ValueError(
-            f"{number:,} {what} of {dtype} take {size:,} bytes, more than the {memory:,} bytes of "
+            f"{number:,} {what}{kind} take {size:,} bytes, more than the {memory:,} bytes of "
             f"memory that this machine has"
         )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from heapq import heappop, heappush
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from tensus_tn._arguments import check_size
+from tensus_tn._arguments import check_memory, check_size
 
 if TYPE_CHECKING:
     import networkx
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Node = Hashable
 Edge = tuple[Node, Node]
+
+_EDGE_BYTES = 300  # that an edge takes at least while a Dag is made
 
 
 class Dag:
@@ -72,7 +75,7 @@ class Dag:
             >>> Dag.path(3).edges
             ((0, 1), (1, 2), (2, 3))
         """
-        check_size("num_edges", num_edges)
+        check_memory("edges", check_size("num_edges", num_edges), _EDGE_BYTES)
         return cls((k, k + 1) for k in range(num_edges))
 
     @classmethod
@@ -83,7 +86,7 @@ class Dag:
             >>> Dag.complete(2).edges
             ((0, 1), (0, 2), (1, 2))
         """
-        check_size("last", last)
+        check_memory("edges", check_size("last", last) * (last + 1) // 2, _EDGE_BYTES)
         return cls(combinations(range(last + 1), 2))
 
     @classmethod
@@ -185,26 +188,33 @@ def _only(role: str, nodes: list[Node]) -> Node:
 
 def _topological_order(edges: tuple[Edge, ...]) -> tuple[Node, ...]:
     """Kahn's algorithm; among the ready nodes, the first to appear in `edges` comes first."""
-    waiting: dict[Node, set[Node]] = {}
+    nodes = list(dict.fromkeys(node for edge in edges for node in edge))
+    number = {node: k for k, node in enumerate(nodes)}
+    heads: list[list[int]] = [[] for _ in nodes]
+    waiting_for = [0] * len(nodes)
     for tail, head in edges:
-        waiting.setdefault(tail, set())
-        waiting.setdefault(head, set()).add(tail)
+        heads[number[tail]].append(number[head])
+        waiting_for[number[head]] += 1
+    ready = [k for k, count in enumerate(waiting_for) if count == 0]  # sorted: a heap
     order: list[Node] = []
-    while waiting:
-        ready = next((node for node, tails in waiting.items() if not tails), None)
-        if ready is None and all(waiting.values()):
-            raise ValueError(f"the edges contain a cycle: {_show_cycle(waiting)}")
-        order.append(ready)
-        del waiting[ready]
-        for tails in waiting.values():
-            tails.discard(ready)
+    while ready:
+        k = heappop(ready)
+        order.append(nodes[k])
+        for head in heads[k]:
+            waiting_for[head] -= 1
+            if waiting_for[head] == 0:
+                heappush(ready, head)
+    if len(order) < len(nodes):
+        raise ValueError(f"the edges contain a cycle: {_show_cycle(edges, set(order))}")
     return tuple(order)
 
 
-def _show_cycle(waiting: dict[Node, set[Node]]) -> str:
+def _show_cycle(edges: tuple[Edge, ...], done: set[Node]) -> str:
     """Walk backwards through nodes that all have a predecessor: the first repetition is a cycle."""
-    walk = [next(iter(waiting))]
-    while walk[-1] not in walk[:-1]:
-        walk.append(next(iter(waiting[walk[-1]])))
-    cycle = walk[walk.index(walk[-1]) :]
-    return " -> ".join(repr(node) for node in reversed(cycle))
+    tail_of = {head: tail for tail, head in edges if head not in done and tail not in done}
+    walk, seen = [next(iter(tail_of))], set()
+    while walk[-1] not in seen:
+        seen.add(walk[-1])
+        walk.append(tail_of[walk[-1]])
+    cycle = [repr(node) for node in reversed(walk[walk.index(walk[-1]) :])]
+    return " -> ".join(cycle if len(cycle) <= 20 else [*cycle[:9], "...", *cycle[-9:]])

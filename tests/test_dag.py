@@ -105,3 +105,14 @@ def test_repr_fits_a_line_and_can_be_pasted_back():
     dag = Dag([("x", "a"), ("a", "y")])
     assert eval(repr(dag)) == dag
     assert len(repr(Dag.complete(20))) < 80
+
+
+def test_large_graphs():
+    assert Dag.path(50_000).nodes == tuple(range(50_001))
+    with pytest.raises(ValueError, match=r"cycle: \d+ -> .* -> \.\.\. -> .* -> \d+$"):
+        Dag([*Dag.path(50_000).edges, (40_000, 3)])
+    for make in (Dag.path, Dag.complete):
+        with pytest.raises(
+            ValueError, match=r"edges take .* bytes, more than the .* bytes of memory"
+        ):
+            make(10**9)

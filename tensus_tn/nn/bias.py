@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_size
+from tensus_tn._arguments import check_memory, check_size
 from tensus_tn.propagation.node_ids import require_ids
 
 
@@ -29,6 +29,7 @@ class PairBias(nn.Module):
     def __init__(self, num_nodes: Sequence[int], channels: Sequence[int] = (0, 0)) -> None:
         super().__init__()
         sizes = [check_size("the number of nodes", n) for n in num_nodes]
+        check_memory("weights", sum(sizes) + sum(channels), torch.get_default_dtype())
         self.nodes = nn.ParameterList(torch.zeros(n) for n in sizes)
         self.weights = nn.ParameterList(torch.zeros(size) for size in channels)
         self.constant = nn.Parameter(torch.zeros(()))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_share, check_size
+from tensus_tn._arguments import check_memory, check_share, check_size
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.explorer.page import View, write_page
 from tensus_tn.network.structure import Rank, Ties
@@ -137,6 +137,7 @@ class MetaGraphConv(nn.Module):
         elif affine and check_channels("in_channels", in_channels) == -1:
             self.lin = nn.LazyLinear(out_channels, bias=bias)
         elif affine:
+            check_memory("weights", in_channels * out_channels, torch.get_default_dtype())
             self.lin = nn.Linear(in_channels, out_channels, bias=bias)
         elif in_channels != out_channels:
             raise ValueError(

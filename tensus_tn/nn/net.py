@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_share, check_size
+from tensus_tn._arguments import check_memory, check_share, check_size
 from tensus_tn.dag import Dag
 from tensus_tn.nn.conv import Activation, EdgeWeights, MetaGraphConv, Norm, reset_parts
 from tensus_tn.nn.convert import features_and_graph
@@ -256,6 +256,8 @@ def _by_type(in_channels: Any, schema: Schema) -> dict[str, int | NodeInputs[int
 
 def make_head(kind: Literal["mlp", "linear"], in_channels: int, out_channels: int) -> nn.Module:
     """From states to class scores."""
+    width = in_channels + check_size("out_channels", out_channels)
+    check_memory("weights of the head", in_channels * width, torch.get_default_dtype())
     if kind == "linear":
         return nn.Linear(in_channels, out_channels)
     if kind != "mlp":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from tensus_tn._arguments import check_memory
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.structure import Rank, Ties, make_structure
 from tensus_tn.network.tensor import DagTensor
@@ -103,10 +105,11 @@ class RuleModel(nn.Module):
         C, R2 = self.walks.num_operators, 2 * graph.num_relations
         choices = dict.fromkeys(dag.edges, C)
         self.structure = make_structure(dag, choices, rank, ties, weights == "softmax")
+        shapes = [(R2, *self.structure.core_shape(e)) for e in range(len(dag.edges))]
+        check_memory("parameters", sum(map(prod, shapes)), dtype)
         generator = torch.Generator().manual_seed(seed)
         scale = init_scale if weights == "signed" else 1.0
-        for e in range(len(dag.edges)):
-            shape = (R2, *self.structure.core_shape(e))
+        for e, shape in enumerate(shapes):
             core = scale * torch.randn(shape, generator=generator, dtype=dtype)
             self.register_parameter(f"core_{e}", nn.Parameter(core))
         counts = popularity and weights == "signed"

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensus_tn import Dag, RelationGraph
-from tensus_tn.nn import DIFFMG, MetaGraph, MetaGraphNet
+from tensus_tn.nn import DIFFMG, MetaGraph, MetaGraphConv, MetaGraphNet, PairBias
 from tests.nn.meta_graphs import SIZES, TYPES, dense, sink_state
 
 # The one that DiffMG found on DBLP, in its own order of links and operators.
@@ -179,3 +179,20 @@ def test_rows_are_those_of_the_whole_output(typed_graph, x):
         torch.testing.assert_close(model(x, typed_graph, rows=wanted, **options), whole)
     with pytest.raises(ValueError, match="P node 6 is out of range, there are 6"):
         net(x, typed_graph, rows=torch.tensor([6]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MetaGraphConv(4, 8, ["AP"], rank=10**9),
+        lambda: MetaGraphConv(10**6, 10**6, ["AP"]),
+        lambda: MetaGraphConv({"a": 10**6}, 10**6, (["a"], [("a", "to", "a")])),
+        lambda: MetaGraphNet({"a": 2}, 8, 2, (["a"], [("a", "to", "a")]), "a", rank=10**9),
+        lambda: MetaGraphNet({"a": 2}, 10**6, 2, (["a"], [("a", "to", "a")]), "a"),
+        lambda: MetaGraphNet({"a": 2}, 10**4, 10**9, (["a"], [("a", "to", "a")]), "a"),
+        lambda: PairBias((10**12, 4)),
+    ],
+)
+def test_sizes_beyond_the_memory_are_refused_by_name(make):
+    with pytest.raises(ValueError, match=r"take [\d,]+ bytes, more than the .* bytes of memory"):
+        make()
