@@ -118,3 +118,16 @@ def test_samples_of_short_dtypes_are_not_biased(dtype):
     check_counts(samples, torch.full((3,), 1 / 3, dtype=torch.float64))
     draws = t.rsample(10)[0, 1]
     assert draws.dtype == dtype
+
+
+def test_a_condition_tells_both_ranks_that_its_edge_touches():
+    """Given the middle edge both ranks are 0, and so are the choices of the outer edges."""
+    t = DagTensor(Dag.path(3), choices=2, rank=2)
+    nothing = float("-inf")
+    with torch.no_grad():
+        t.core_0.copy_(torch.tensor([[[0.0, nothing]], [[nothing, 0.0]]]))
+        t.core_1.copy_(
+            torch.tensor([[[0.0, nothing], [nothing, nothing]], [[0.0, 0.0], [0.0, 0.0]]])
+        )
+        t.core_2.copy_(torch.tensor([[[0.0], [nothing]], [[nothing], [0.0]]]))
+    assert not t.condition({(1, 2): 0}).sample(100).any()

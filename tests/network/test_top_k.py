@@ -217,3 +217,10 @@ def test_values_come_in_order(parametrization, dtype):
         value = t.to(dtype).top_k(200).value
         assert value.dtype == dtype
         assert (value[:-1] >= value[1:]).all()
+
+
+def test_small_entries_beside_a_large_one_are_told_apart():
+    t = DagTensor(Dag.path(1), 3, 1, parametrization="free", dtype=torch.float64)
+    with torch.no_grad():
+        t.core_0.copy_(torch.tensor([1.0, 1e-15, 2e-15]).reshape(3, 1, 1))
+    assert t.top_k(2).index.tolist() == [[0], [2]]
