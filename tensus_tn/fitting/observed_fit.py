@@ -84,6 +84,16 @@ class ObservedFit(LeastSquares):
             yield edge, (gram, projection)
             factors[edge] = _at(cores[edge], self.rows[:, edge])
 
+    def linearize(self, cores: Cores) -> tuple[Tensor, Tensor]:
+        """The residual `(N,)` and its derivative `(N, P)` by the cores of `edges`."""
+        factors = [_at(core, self.rows[:, e]) for e, core in enumerate(cores)]
+        blocks = []
+        for edge, environment in self._environments(factors):
+            factor = factors[edge].reshape(environment.shape)
+            model = (factor * environment).sum(0)
+            blocks.append(_jacobian(environment, self.rows[:, edge], len(cores[edge])))
+        return model - self.data, torch.cat(blocks, dim=1)
+
     def curvature(self, cores: Cores) -> Tensor:
         """`J^H J`, summed over blocks of rows of `J`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from math import inf
 from time import perf_counter
 
@@ -39,7 +40,7 @@ def fit_best(
             _fill(tensor, problem, cores, data.norm)
             return bool(settings.callback(tensor, error))
 
-        for tried, start in enumerate(starts, 1):  # noqa: B007
+        for tried, start in enumerate(islice(starts, settings.restarts), 1):  # noqa: B007
             run = descend(problem, start, settings, data.rounding, watch)
             if min(run.errors) < lowest:
                 lowest, best = min(run.errors), run

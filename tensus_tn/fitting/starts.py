@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from math import prod
 from typing import Literal
 
@@ -27,7 +26,7 @@ def make_starts(
     fixed: frozenset[int],
     settings: Settings,
 ) -> Iterator[Cores]:
-    """So many starts as are asked for: one of `init`, and random ones after it.
+    """Starts without end: one of `init`, and random ones after it.
 
     Args:
         tensor: The network to fit; the random starts draw it anew.
@@ -35,7 +34,7 @@ def make_starts(
         data: The numbers to fit.
         init: `"svd"`, `"random"`, a network to start from, or None: the best for the network.
         fixed: The edges, by number, whose cores are those of `init` in every start.
-        settings: With the number of starts, their seed, and whether they are not negative.
+        settings: With their seed, and whether they are not negative.
     """
     if fixed and not isinstance(init, DagTensor):
         raise ValueError(f"fixed cores are those of init, which must be a DagTensor, got {init!r}")
@@ -46,17 +45,17 @@ def make_starts(
         first = _cores_of(init, tensor, data.norm, fixed)
         if settings.nonnegative and any(bool((core < 0).any()) for core in first):
             raise ValueError("init has negative cores, but nonnegative ones are wanted")
-        return islice(_then(first, _with_fixed(random, first, fixed)), settings.restarts)
+        return _then(first, _with_fixed(random, first, fixed))
     if init not in ("svd", "random"):
         raise ValueError(f"init must be 'svd', 'random' or a DagTensor, got {init!r}")
     if init == "random":
-        return islice(random, settings.restarts)
+        return random
     if dense is None:
         raise ValueError("init='svd' needs a dense tensor; start from 'random' or from a DagTensor")
     first = (tt_svd if tensor.structure.is_path else mode_svd)(tensor.structure, dense)
     if settings.nonnegative:
         first = [core.abs() for core in first]
-    return islice(_then(first, random), settings.restarts)
+    return _then(first, random)
 
 
 def _then(first: Cores, rest: Iterator[Cores]) -> Iterator[Cores]:
