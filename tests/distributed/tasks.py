@@ -105,6 +105,8 @@ def compare(kind, dag_name, method, source, choices, dtype=None):
         mine, values = own_edges(index, weight, part, processes.rank)
         graph = DistributedGraph.from_edge_index(mine, part, edge_weight=values, **options)
     graph.verify()
+    rel = whole.forward.seg_rel[whole.forward.edge_seg()].long()  # passes are planned by these
+    assert torch.equal(graph.edges_by_relation, rel.bincount(minlength=whole.num_relations))
     h, target, weights = numbers(whole, dag, rank, 40, dtype or whole.dtype)
     chosen = {dag.edges[0]: ["A"]} if choices else None
     expected = outcome(whole, dag, h, target, weights, choices=chosen)
