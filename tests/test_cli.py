@@ -32,6 +32,13 @@ def help_of(capsys, *arguments):
     return " ".join(capsys.readouterr().out.split())
 
 
+def test_train_in_batches(folder, capsys):
+    assert main(["train", *FEW, "--batch-size", "16", "--fan-out", "3"]) == 0
+    assert "best epoch" in capsys.readouterr().out
+    assert main(["train", *FEW, "--batch-size", "16", "--fan-out", "few"]) != 0
+    assert "fan_out must be numbers" in capsys.readouterr().err
+
+
 def test_train_evaluate_show(folder, capsys):
     assert main(["train", "--data", "planted", *FEW]) == 0
     text = capsys.readouterr().out

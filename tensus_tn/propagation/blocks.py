@@ -78,12 +78,13 @@ class Block:
     @overload
     def gather(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
     def gather(self, x: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
-        """The block's rows of what all nodes have, (N, ...), or all nodes of each type."""
+        """The block's rows of what all nodes have, (N, ...), or all nodes of each type.
+
+        Features may be sparse, or mapped from a file.
+        """
         if isinstance(x, Tensor):
-            return x.index_select(0, self.nodes.to(x.device))
-        return {
-            kind: x[kind].index_select(0, ids.to(x[kind].device)) for kind, ids in self.ids.items()
-        }
+            return _select_rows(x, self.nodes)
+        return {kind: _select_rows(x[kind], ids) for kind, ids in self.ids.items() if kind in x}
 
     def plan(self, dag: Dag, choices: Mapping[Edge, Sequence[str]] | None = None) -> RowPlan:
         """The rows of every state that the seeds need: for `propagate_dag(..., rows=plan)`."""
@@ -295,6 +296,20 @@ def _with_values(
     loops = None if whole.seg_loop is None else whole.seg_loop[segment]
     added = None if whole.edge_added is None else whole.edge_added[edge]
     return replace(forward, seg_loop=loops, edge_added=added), backward
+
+
+def _select_rows(x: Tensor, ids: Tensor) -> Tensor:
+    """`x[ids]`, also of a sparse matrix."""
+    ids = ids.to(x.device)
+    if x.layout != torch.sparse_csr:
+        return x.index_select(0, ids)
+    ptr = x.crow_indices()
+    sizes = ptr[ids + 1] - ptr[ids]
+    new_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    shift = (ptr[ids] - new_ptr[:-1]).repeat_interleave(sizes)
+    places = torch.arange(len(shift), device=x.device) + shift
+    cols, values, shape = x.col_indices()[places], x.values()[places], (len(ids), x.shape[1])
+    return torch.sparse_csr_tensor(new_ptr, cols, values, shape, check_invariants=False)
 
 
 def _seed_ids(graph: RelationGraph, seeds: Seeds) -> Tensor:

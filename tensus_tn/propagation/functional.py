@@ -16,6 +16,7 @@ from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.gpu import check_gpu
 from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.groups import Groups
+from tensus_tn.propagation.memory import is_out_of_memory, out_of_memory
 from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.propagation.rows import RowPlan, ends, used_relations
@@ -263,7 +264,16 @@ def _run(
         needed=list(needed),
         group_sizes=group_sizes,
     )
-    states: list[Tensor] = torch.ops.tensus_tn.propagate(*arguments)
+    states: list[Tensor]
+    if torch.compiler.is_compiling():
+        states = torch.ops.tensus_tn.propagate(*arguments)
+        return states
+    try:
+        states = torch.ops.tensus_tn.propagate(*arguments)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise _out_of_memory(error, graph, arguments) from error
     return states
 
 
@@ -274,6 +284,15 @@ def run_by_group(
     columns, weights = h.split(list(sizes), 2), w.reshape(len(sizes), -1).unbind()
     parts = [run(*given) for given in zip(columns, weights, strict=True)]
     return [torch.cat(states, 2) for states in zip(*parts, strict=True)]
+
+
+def _out_of_memory(error: RuntimeError, graph: RelationGraph, given: Arguments) -> MemoryError:
+    """What an allocation failed for; where only some rows are computed, it is for all of them."""
+    dag = Dag(list(zip(given.tails, given.heads, strict=True)))
+    ranks: dict[Node, int] = dict(enumerate(given.ranks))
+    return out_of_memory(
+        error, graph.num_nodes, graph.memory(dag, ranks, given.h.shape[2], given.h.dtype)
+    )
 
 
 _warned = False

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from tensus_tn._torch_modes import lasting
-from tensus_tn.dag import Dag, Edge
+from tensus_tn.dag import Dag, Edge, Node
 from tensus_tn.propagation import edge_lists, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
+from tensus_tn.propagation.memory import Memory, memory_of
 from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
 from tensus_tn.propagation.rows import RowPlan, RowPlans, as_ids, digest, ends, used_relations
 from tensus_tn.propagation.segments import Segments
@@ -269,6 +270,38 @@ class RelationGraph:
         if rows is not None:
             position = torch.searchsorted(needed[-1], rows.to(needed[-1]))
         return RowPlan(dag, self.num_nodes, chosen, tuple(needed), position)
+
+    def memory(
+        self,
+        dag: Dag,
+        rank: int | Mapping[Node, int],
+        features: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> Memory:
+        """The bytes that a propagation over this graph takes, by part: printed, they are a table.
+
+        `tensus_tn.propagation.memory.memory_of` does the same from counts, and for several machines.
+
+        Args:
+            dag: The states and their links.
+            rank: Of the inner states, or of every state by its node.
+            features: Of each state.
+            dtype: Of the states.
+
+        Example:
+            >>> from tensus_tn import Dag
+            >>> g = RelationGraph.from_edge_index({"A": torch.tensor([[0, 1, 2], [1, 2, 3]])}, 4)
+            >>> g.memory(Dag.path(2), rank=2, features=64).forward
+            4156
+        """
+        counted = memory_of(
+            dag, rank, features, nodes=self.num_nodes, edges=self.num_edges, dtype=dtype
+        )
+        edges = {
+            "edges, forward": self.forward.nbytes,
+            "edges, transposed": self.backward.nbytes,
+        }
+        return Memory({**counted.parts, **edges})
 
     def values(self) -> Tensor:
         """The value of every stored edge, (E,), in the forward order."""

@@ -62,6 +62,12 @@ class Segments:
         """The number of stored edges."""
         return self.col.numel()
 
+    @property
+    def nbytes(self) -> int:
+        """The memory that all arrays take."""
+        arrays = (getattr(self, f.name) for f in fields(self))
+        return sum(array.nbytes for array in arrays if isinstance(array, Tensor))
+
     def seg_row(self) -> Tensor:
         """The row of every segment, (S,)."""
         return owners(self.row_ptr, self.num_segments)

@@ -76,6 +76,11 @@ class Config:
     )
     top: int = _option(1, "with `meta-graph`: how many of its best to mix")
     epochs: int = _option(150, "how many epochs at most")
+    batch_size: int = _option(0, "labelled nodes in a training step; 0: all of them at once")
+    fan_out: str = _option(
+        "",
+        "of batches: edges that a node keeps of a relation, for each step, as 10,5; -1: all",
+    )
     lr: float = _option(0.005, "learning rate of the weights (Adam)")
     weight_decay: float = _option(0.001, "weight decay of the weights (Adam)")
     bias_lr: float = _option(0.03, "learning rate of the biases of pairs")
@@ -109,17 +114,42 @@ class Config:
                 raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
         for name in (
             "lr", "core_lr", "bias_lr", "weight_decay", "bias_weight_decay", "init_scale", "patience",
+            "batch_size",
         ):  # fmt: skip
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.resume and self.overwrite:
             raise ValueError("a run is either resumed or overwritten, not both")
+        if self.batch_size and self.updates == "alternating":
+            raise ValueError("updates are alternating on the whole graph: leave out batch_size")
+        if self.fan_out and not self.batch_size:
+            raise ValueError("fan_out is of batches: give a batch_size")
+        self.hops()
         try:
             torch.device(self.device)
         except RuntimeError as error:
             raise ValueError(
                 f"device {self.device!r} is not one that torch knows: {error}"
             ) from None
+
+    def hops(self) -> list[int]:
+        """The fan-outs, one for each step; one number is that of all steps.
+
+        Example:
+            >>> Config(batch_size=64, fan_out="10,5", steps=2).hops()
+            [10, 5]
+        """
+        try:
+            numbers = [int(text) for text in (self.fan_out or "-1").split(",")]
+        except ValueError:
+            raise ValueError(f"fan_out must be numbers, as 10,5, got {self.fan_out!r}") from None
+        numbers = numbers * self.steps if len(numbers) == 1 else numbers
+        if len(numbers) != self.steps or min(numbers) < -1:
+            raise ValueError(
+                f"fan_out must be a number of edges (-1: all) for each of {self.steps} steps, got "
+                f"{self.fan_out!r}"
+            )
+        return numbers
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """The same settings but for some."""

@@ -15,6 +15,7 @@ from tensus_tn.data.dataset import SPLITS
 from tensus_tn.data.structure import known_pairs, log_degrees, spectral
 from tensus_tn.nn import MetaGraphNet, NodeInputs, TwoTowers
 from tensus_tn.nn.projection import Features
+from tensus_tn.propagation.blocks import Block
 from tensus_tn.tasks.metrics import association, auc, f1
 
 Inputs = Literal["features", "structure"]
@@ -83,7 +84,9 @@ class NodeClassification:
 
     def loss(self, output: Tensor, split: Split) -> Tensor:
         """The mean cross-entropy, over the nodes, or over nodes and classes."""
-        labels = self.labels[self.nodes[split]]
+        return self._loss(output, self.labels[self.nodes[split]])
+
+    def _loss(self, output: Tensor, labels: Tensor) -> Tensor:
         if self.multi_label:
             return F.binary_cross_entropy_with_logits(output, labels.to(output.dtype))
         return F.cross_entropy(output, labels)
@@ -101,6 +104,14 @@ class NodeClassification:
         shared = copy.copy(self)
         shared.nodes = {split: ids[part::parts] for split, ids in self.nodes.items()}
         return shared
+
+    def block_objective(self, model: nn.Module, block: Block, **options: Any) -> Tensor:
+        """The loss of the seeds of a block, nodes of the target type; features stay where they are."""
+        rows, x = block.rows_of(self.target), block.gather(self.x)
+        labels = self.labels[block.ids[self.target][rows]]
+        if isinstance(model, MetaGraphNet):
+            return self._loss(model(x, block.graph, rows=rows, **options), labels)
+        return self._loss(model(x, block.graph, **options)[rows], labels)
 
     def predict(self, output: Tensor) -> Tensor:
         """Classes (n,) from class scores; or 0/1 (n, num_classes) where a node may have several."""

@@ -1,4 +1,4 @@
-"""The training loop: full batches, early stopping, and checkpoints that resume to the same bits."""
+"""The training loop: whole or in blocks, early stopping, checkpoints that resume to the same bits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from types import FrameType
@@ -21,21 +22,23 @@ from tensus_tn.data import Split
 from tensus_tn.distributed.processes import Processes
 from tensus_tn.distributed.training import sum_gradients
 from tensus_tn.nn import TwoTowers
+from tensus_tn.propagation.blocks import NeighborBlocks
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.progress import Progress
 from tensus_tn.tasks.result import Record
-from tensus_tn.tasks.task import Task
+from tensus_tn.tasks.task import NodeClassification, Task
 
 
 class Trainer:
-    """Trains a model on a task, one full batch per epoch, and keeps the best state.
+    """Trains a model on a task, one full batch per epoch or blocks of it, and keeps the best state.
 
     The cores (`model.arch_parameters()`, if there is such a method) have an optimizer of their own:
     they learn from the training loss with the weights (`updates="joint"`), or from the validation
     loss after them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each
     epoch, epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its
-    probability.
+    probability. With a `batch_size`, an epoch takes a step for each block of so many training nodes
+    (see `NeighborBlocks`), with a draw for each; scores are always of the whole graph.
 
     Where several processes were brought together (`tensus_tn.distributed.init`), each has its share of
     the nodes or pairs of a split, gradients are summed, and only the first one writes. What is random
@@ -83,6 +86,12 @@ class Trainer:
             raise TypeError(
                 f"search={config.search!r} needs a model with `sample`, got {type(model)}"
             )
+        if config.batch_size and self.processes.size > 1:
+            raise ValueError(
+                "several processes train on full batches here: leave out batch_size, or share blocks "
+                "by NeighborBlocks(rank=, world=) in a loop of your own"
+            )
+        self._blocks = _blocks(task, config) if config.batch_size else None
         self.history: list[Record] = []
         self.best_epoch, self.best_value = 0, math.inf
         self.best_state: dict[str, Tensor] = {}
@@ -151,24 +160,39 @@ class Trainer:
         return record
 
     def step(self) -> float:
-        """The updates of one epoch; returns the training loss before them."""
+        """The updates of one epoch; returns the training loss before them, or their mean."""
         self.model.train()
-        draw = self._draw_together() if self.processes.size > 1 else self._draw()
         joint = self.config.updates == "joint"
         cores = [self.core_optimizer] if self.core_optimizer else []
-        loss = self._update("train", [self.weight_optimizer, *(cores if joint else [])], draw)
+        optimizers = [self.weight_optimizer, *(cores if joint else [])]
+        if self._blocks is not None:
+            return self._step_by_blocks(self._blocks, optimizers)
+        draw = self._draw_together() if self.processes.size > 1 else self._draw()
+        loss = self._update(self._loss("train", draw), optimizers)
         if cores and not joint:
-            self._update("val", cores, draw)
+            self._update(self._loss("val", draw), cores)
         return loss
 
-    def _update(
-        self, split: Split, optimizers: list[torch.optim.Adam], draw: dict[str, Any]
-    ) -> float:
-        """One gradient step on the loss of a split."""
-        self.model.zero_grad(set_to_none=True)
+    def _loss(self, split: Split, draw: dict[str, Any]) -> Tensor:
+        """The loss of a split, or this process's share of it."""
         loss = self._share.objective(self.model, split, **draw)
         if self.processes.size > 1:
             loss = loss * (self._share.size(split) / self.task.size(split))
+        return loss
+
+    def _step_by_blocks(self, blocks: NeighborBlocks, optimizers: list[torch.optim.Adam]) -> float:
+        """A step for each block; returns the mean of the losses over all seeds."""
+        assert isinstance(self.task, NodeClassification)
+        total = 0.0
+        for block in blocks:
+            moved = block.to(self.config.device)
+            loss = self.task.block_objective(self.model, moved, **self._draw())
+            total += len(block.rows) * self._update(loss, optimizers)
+        return total / len(blocks.seeds)
+
+    def _update(self, loss: Tensor, optimizers: list[torch.optim.Adam]) -> float:
+        """One gradient step."""
+        self.model.zero_grad(set_to_none=True)
         loss.backward()
         sum_gradients(self.model.parameters())
         for optimizer in optimizers:
@@ -284,6 +308,16 @@ def _share_of(task: Task, processes: Processes) -> Task:
 def _mixed(*numbers: int) -> int:
     """One seed of several numbers."""
     return int.from_bytes(blake2b(repr(numbers).encode(), digest_size=7).digest(), "little")
+
+
+def _blocks(task: Task, config: Config) -> NeighborBlocks:
+    """The training nodes in blocks, one prepared while another is trained on."""
+    if not isinstance(task, NodeClassification):
+        raise ValueError("batches are of nodes with labels: pairs are trained all at once")
+    seeds = (task.target, task.nodes["train"].cpu())
+    # The graph of a data set does not name its node types, by which features are gathered.
+    graph = replace(task.graph.to("cpu"), node_counts=tuple(task.data.node_counts.items()))
+    return NeighborBlocks(graph, seeds, config.hops(), config.batch_size, True, workers=1)
 
 
 #: Settings that may change when a run is resumed.

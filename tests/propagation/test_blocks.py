@@ -216,6 +216,15 @@ def first(graph, seeds, fan_out=(-1,)):
     return next(iter(NeighborBlocks(graph, seeds, fan_out, 100)))
 
 
+@pytest.mark.parametrize("dense", [torch.eye(55), torch.rand(55, 3).round(), torch.zeros(55, 2)])
+def test_sparse_features_are_gathered(dense):
+    block = first(typed_graph(), ("a", torch.tensor([7, 2])), [2])
+    for x in (dense, dense.to_sparse_csr(), dense.to_sparse_coo()):
+        got = block.gather(x)
+        assert got.layout == x.layout
+        assert torch.equal(got.to_dense(), dense[block.nodes])
+
+
 def test_fan_outs_of_relations():
     graph = typed_graph(identity=True)
     fan_out = {key: [0] for key in TYPES} | {("b", "back", "a"): [1]}

@@ -56,3 +56,19 @@ def test_every_setting_has_a_flag_and_its_default_is_in_the_help():
         0.5,
     )
     assert config.lr == 0.125
+
+
+def test_fan_outs_are_numbers_for_every_step():
+    assert Config(steps=3).hops() == [-1, -1, -1]
+    assert Config(steps=3, batch_size=8, fan_out="4").hops() == [4, 4, 4]
+    assert Config(steps=2, batch_size=8, fan_out="-1,5").hops() == [-1, 5]
+    for wrong, message in (
+        ({"fan_out": "4"}, "give a batch_size"),
+        ({"batch_size": 8, "fan_out": "4,4"}, "for each of 4 steps, got '4,4'"),
+        ({"batch_size": 8, "fan_out": "-2"}, "-1: all"),
+        ({"batch_size": 8, "fan_out": "few"}, "must be numbers, as 10,5, got 'few'"),
+        ({"batch_size": -1}, "batch_size must not be negative"),
+        ({"batch_size": 8, "updates": "alternating"}, "leave out batch_size"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Config(**wrong)

@@ -14,8 +14,9 @@ from tensus_tn.tasks import (
     Trainer,
     build_model,
     fit,
+    make_task,
 )
-from tests.tasks.problems import SMALL, Constant, assert_same_state, train
+from tests.tasks.problems import SMALL, Constant, assert_same_state, small_links, train
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(task):
@@ -159,3 +160,41 @@ def test_training_leaves_torchs_settings_as_they_were(task):
             assert torch.get_deterministic_debug_mode() == mode
     finally:
         torch.set_deterministic_debug_mode(before)
+
+
+def test_one_block_of_all_neighbours_is_the_full_batch(task):
+    """The same loss and, up to rounding, the same steps: dropout aside, the order of seeds is all."""
+    config = SMALL.with_values({"dropout": 0.0, "epochs": 3})
+    whole = history(config, task)
+    size = len(task.nodes["train"])
+    batch = history(config.with_values({"batch_size": size}), task)
+    for a, b in zip(whole, batch, strict=True):
+        assert a.keys() == b.keys()
+        assert all(b[key] == pytest.approx(a[key], rel=1e-4) for key in a)
+
+
+def history(config, task):
+    torch.manual_seed(config.seed)
+    return Trainer(build_model(config, task.spec), task, config).run()
+
+
+@pytest.mark.parametrize("search", ["soft", "sampled"])
+def test_batches_learn_and_resume_to_the_same_bits(task, tmp_path, search):
+    config = SMALL.with_values({"batch_size": 20, "fan_out": "4", "search": search, "epochs": 4})
+    whole = history(config, task)
+    assert search == "sampled" or whole[-1]["train_loss"] < whole[0]["train_loss"]
+    assert history(config, task) == whole
+    half = config.with_values({"epochs": 2})
+    torch.manual_seed(config.seed)
+    trainer = Trainer(build_model(half, task.spec), task, half)
+    trainer.run(tmp_path / "checkpoint.pt")
+    again = Trainer(build_model(config, task.spec), task, config)
+    again.resume(tmp_path / "checkpoint.pt")
+    assert again.run() == whole
+
+
+def test_batches_are_of_nodes():
+    config = SMALL.with_values({"batch_size": 8})
+    task = make_task(small_links())
+    with pytest.raises(ValueError, match="batches are of nodes with labels"):
+        Trainer(build_model(config, task.spec), task, config)
