@@ -38,7 +38,8 @@ class Memory:
     @property
     def forward(self) -> int:
         """Bytes of a forward pass without gradients."""
-        return sum(self.parts[name] for name in ("edges, forward", "input", "states"))
+        names = ("edges, forward", "input", "states", "halo")
+        return sum(self.parts.get(name, 0) for name in names)
 
     @property
     def training(self) -> int:
