@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.propagate import graphs, report
+from benchmarks.propagate.heads import HEADS, run_heads
 from benchmarks.propagate.measure import keep_freed_memory, run_case, summarise_ours
 from benchmarks.propagate.peers import ABSENT, PEERS
 from benchmarks.timing import machine_facts
@@ -24,6 +25,7 @@ SWEEPS = {  # what varies: its values, and the graphs
     "degree": ((1, 2, 4, 8, 16, 32, 64), ("dblp-shape",)),
     "threads": ((1, 2), ("dblp", "douban")),
 }
+HEADS_ON = ["dblp", "acm", "imdb"]
 SWEEP_PEERS = (
     "CSR stacked",
     "sparse reduce stacked",
@@ -61,6 +63,12 @@ def main() -> None:
         for key, case in _sweep(name, options.seconds):
             cases = {**stored["sweeps"].get(name, {}), key: case}
             stored["sweeps"][name] = dict(sorted(cases.items(), key=_graph_and_value))
+            _write(options.output, stored)
+    for name in options.heads:
+        problem = graphs.load(name)
+        for count in HEADS:
+            case = run_heads(problem, count, seconds=2 * options.seconds)
+            stored.setdefault("heads", {})[f"{name}/{count}"] = case
             _write(options.output, stored)
     print(report.table(stored))
     if options.page:
@@ -103,6 +111,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", default="", help="only those with this in their title")
     parser.add_argument("--missing", action="store_true", help="only what the file does not have")
     parser.add_argument("--sweeps", nargs="*", default=list(SWEEPS), choices=list(SWEEPS))
+    parser.add_argument("--heads", nargs="*", default=HEADS_ON, metavar="GRAPH")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each peer and direction")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/propagate.json")
     parser.add_argument("--page", type=Path, help="also write the tables and figures to a page")
@@ -110,6 +119,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.graphs, options.sweeps, options.seconds = ["tiny"], [], 0.01
+        options.heads = ["tiny"]
     return options
 
 

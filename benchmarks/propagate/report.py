@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from benchmarks.propagate.heads import APART, ONE, TOGETHER
 from benchmarks.propagate.peers import DIFFMG, OURS
 
 MARK = "<!-- the rest of this page is written by `python -m benchmarks.propagate --page` -->"
@@ -15,6 +16,8 @@ def table(stored: dict[str, Any]) -> str:
         parts += [f"## {key}", _size(case), peers_table(case["peers"])]
     for name, cases in stored["sweeps"].items():
         parts += [f"## By {name}", sweep_table(name, cases)]
+    if heads := stored.get("heads"):
+        parts += ["## Heads", heads_table(heads)]
     rows = [row for case in stored["cases"].values() for row in case["peers"].values()]
     measured = {row["library"] for row in rows}  # maybe by another run, in another environment
     if absent := [library for library in stored["absent"] if library not in measured]:
@@ -78,6 +81,19 @@ def sweep_table(name: str, cases: dict[str, Any]) -> str:
         ours = case["peers"][OURS]
         best = [f"{best_of_torch(case['peers'], way)[1]:.1f}x" for way in ("forward", "both")]
         rows.append([key, _time(ours["forward"]), _time(ours["both"]), *best])
+    return _markdown(columns, rows)
+
+
+def heads_table(cases: dict[str, Any]) -> str:
+    columns = ["graph / heads", "one head", "in one pass", "one pass a head"]
+    columns += ["one head, f+b", "in one pass, f+b", "one pass a head, f+b"]
+    rows = []
+    for key, case in cases.items():
+        row = [key]
+        for way in ("forward", "both"):
+            row.append(_time(case[way][ONE]))
+            row += [f"{case[way][name]['ratio']:.2f}x" for name in (TOGETHER, APART)]
+        rows.append(row)
     return _markdown(columns, rows)
 
 

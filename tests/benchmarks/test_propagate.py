@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.propagate import graphs, measure, peers, report
+from benchmarks.propagate import graphs, heads, measure, peers, report
 from tensus_tn.dag import Dag
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,16 @@ def test_a_wrong_peer_is_refused():
         measure.run_case(problem, [wrong], seconds=0.01)
 
 
+def test_heads_are_timed_in_both_ways_once_they_agree():
+    case = heads.run_heads(graphs.load("tiny"), 2, features=8, seconds=0.01)
+    for way in ("forward", "both"):
+        assert set(case[way]) == {heads.ONE, heads.TOGETHER, heads.APART}
+        assert case[way][heads.ONE]["ratio"] == 1
+    table = report.heads_table({"tiny/2": case})
+    assert "tiny/2" in table
+    assert f"{case['both'][heads.TOGETHER]['ratio']:.2f}x" in table
+
+
 @pytest.mark.slow
 def test_quick_command_writes_results_a_table_and_a_page(tmp_path):
     output, page = tmp_path / "out.json", tmp_path / "page.md"
@@ -66,4 +76,5 @@ def test_quick_command_writes_results_a_table_and_a_page(tmp_path):
         assert rows["CSR segments, loops folded"]["both"]["ratio"] > 0
     assert stored["machine"]["torch"] == torch.__version__
     assert "CSR segments, loops folded" in done.stdout
+    assert set(stored["heads"]) == {f"tiny/{count}" for count in heads.HEADS}
     assert page.read_text().count(report.MARK) == 1
