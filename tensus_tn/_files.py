@@ -10,6 +10,7 @@ import math
 import os
 import struct
 import sys
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -241,6 +242,6 @@ def _read_header(file: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(file)
         shape, _, dtype = header.get(version, np.lib.format.read_array_header_2_0)(file)
-    except ValueError as error:
+    except (ValueError, SyntaxError, tokenize.TokenError) as error:  # a header is a dict in Python
         raise zipfile.BadZipFile(f"{name} is no array: {error}") from error
     return shape, dtype

@@ -99,3 +99,15 @@ def test_damaged_files_are_not_mapped(tmp_path):
     assert map_arrays(path, "what it should be")["a"].sum() != 499500
     with pytest.raises(ValueError, match=r"is not what it should be: .*damaged"):
         map_arrays(path, "what it should be", verify=True)
+
+
+@pytest.mark.parametrize("broken", [b"{'descr': '<f8', (", b"{'descr': '<f8' 'x", b"  x\n y"])
+def test_a_header_that_is_no_dict_is_refused(tmp_path, broken):
+    path = tmp_path / "arrays.npz"
+    write_arrays(path, {"a": np.ones(3)})
+    content = path.read_bytes()
+    start = content.index(b"{'descr'")
+    end = content.index(b"\n", start)
+    path.write_bytes(content[:start] + broken.ljust(end - start) + content[end:])
+    with pytest.raises(ValueError, match=r"is not a graph: a\.npy is no array"):
+        map_arrays(path, "a graph")
