@@ -84,8 +84,8 @@ class LazyProjection(nn.LazyLinear, Projection):
 
     cls_to_become = Projection
 
-    def initialize_parameters(self, x: Tensor) -> None:
-        """Make the parameters, for features like these."""
+    def initialize_parameters(self, x: Tensor, dropout: float = 0.0) -> None:
+        """Make the parameters, for features like these; the arguments are those of `forward`."""
         if x.ndim != 2:
             raise ValueError(
                 f"a size of -1 is read off features (nodes, size), got {tuple(x.shape)}: ids need "

@@ -100,3 +100,10 @@ def test_wrong_inputs_are_refused(inputs, error, message):
         Projections({"a": NodeInputs(id=3, degree=2)}, 8)({"a": inputs})
     with pytest.raises(ValueError, match="no inputs"):
         Projections({"a": NodeInputs()}, 8)
+
+
+def test_a_size_is_read_off_the_first_features_with_dropout_too():
+    projections = Projections({"a": -1}, 4)
+    (h,) = projections({"a": torch.randn(3, 5)}, 0.5)
+    assert h.shape == (3, 4)
+    assert projections.maps[0].in_features == 5
