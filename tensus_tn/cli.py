@@ -290,9 +290,55 @@ def _rules(arguments: argparse.Namespace) -> None:
 
 
 def _rules_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    from tensus_tn.rules import cli
-
-    cli.add_flags(parser, argv)
+    parser.epilog = "Each of them takes --device, and -h lists its flags."
+    commands = parser.add_subparsers(required=True, metavar="train|rank|show")
+    train = commands.add_parser("train", help="learn the rules of a knowledge graph")
+    train.set_defaults(rules_command="train")
+    train.add_argument(
+        "--data", default="planted", metavar="PATH",
+        help="folder of train.txt, valid.txt, test.txt; a file of triples; .npz; or `planted`, an "
+        "example that needs rank 2 (default: planted)",
+    )  # fmt: skip
+    train.add_argument("--steps", type=int, help="length of the rules (default: by the graph)")
+    train.add_argument("--rank", type=int, default=4, help="(default: 4)")
+    train.add_argument("--ties", choices=["node", "global"], default="node", help="global: CP")
+    train.add_argument("--weights", choices=["signed", "softmax"], default="signed")
+    train.add_argument("--epochs", type=int, help="(default: by the number of triples)")
+    train.add_argument("--lr", type=float, help="learning rate of Adam")
+    train.add_argument("--batch", type=int, help="queries of a step")
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--out", help="folder (default: runs/rules-NAME)")
+    train.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
+    train.add_argument("--quiet", action="store_true", help="no progress bar")
+    rank = commands.add_parser("rank", help="rank the answers of a split, filtered")
+    rank.set_defaults(rules_command="rank")
+    rank.add_argument("run", help="folder of a run")
+    rank.add_argument(
+        "--split", choices=["train", "valid", "test"], default="test", help="(default: test)"
+    )
+    rank.add_argument(
+        "--ties",
+        choices=["random", "optimistic", "pessimistic", "mean"],
+        default="random",
+        help="(default: random)",
+    )
+    rank.add_argument("--per-relation", action="store_true")
+    show = commands.add_parser("show", help="print, export and draw rules")
+    show.set_defaults(rules_command="show")
+    show.add_argument("run", help="folder of a run")
+    show.add_argument("--relation", help="one relation (default: those with most triples)")
+    show.add_argument("--top", type=int, default=5, help="rules of each relation (default: 5)")
+    show.add_argument(
+        "--sort", choices=["weight", "confidence", "pca_confidence", "support"], default="weight"
+    )
+    show.add_argument("--negative", action="store_true", help="rules that speak against an answer")
+    show.add_argument("--format", choices=["text", "json", "csv", "anyburl"], default="text")
+    show.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
+    for command in (train, rank, show):
+        command.add_argument(
+            "--device", default="cpu",
+            help="where to compute: cpu, or cuda for small graphs, in plain PyTorch (default: cpu)",
+        )  # fmt: skip
 
 
 class Command(NamedTuple):

@@ -253,7 +253,8 @@ def test_interrupt_and_resume_as_a_program(folder):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["show", "--help"], ["verify", "-h"]]
+    "arguments",
+    [["--help"], ["--version"], ["show", "--help"], ["verify", "-h"], ["rules", "train", "-h"]],
 )
 def test_help_comes_before_torch_is_loaded(arguments):
     script = f"""

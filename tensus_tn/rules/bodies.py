@@ -24,7 +24,7 @@ def body_weights(model: RuleModel, relation: int, bodies: Sequence[Body]) -> Ten
     Summed over all paths of the DAG and all places where the identity may stand: with `t` steps of
     the body done at a node, `v_k(t) = sum over j of v_j(t) W(identity) + v_j(t - 1) W(body[t - 1])`.
     """
-    weights = {edge: w[relation].double() for edge, w in model.weights().items()}
+    weights = {edge: w[relation].double().cpu() for edge, w in model.weights().items()}
     identity = model.walks.num_operators - 1
     result = torch.zeros(len(bodies), dtype=torch.float64)
     for length in {len(body) for body in bodies}:

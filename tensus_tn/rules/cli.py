@@ -8,59 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tensus_tn.rules import export
-from tensus_tn.rules.knowledge_graph import SPLITS, KnowledgeGraph
+from tensus_tn.rules.knowledge_graph import KnowledgeGraph
 from tensus_tn.rules.model import RuleModel
 from tensus_tn.rules.planted import planted_rules
-from tensus_tn.rules.ranking import TIES
 from tensus_tn.rules.rule import Rule
 
 FORMATS = {"json": export.to_json, "csv": export.to_csv, "anyburl": export.to_anyburl}
 
 
-def add_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Add the three commands and their flags to a parser."""
-    parser.add_argument("--device", choices=["cpu"], default="cpu", help="walks run on the CPU")
-    commands = parser.add_subparsers(required=True, metavar="train|rank|show")
-    train = commands.add_parser("train", help="learn the rules of a knowledge graph")
-    train.set_defaults(rules_command=_train)
-    train.add_argument(
-        "--data", default="planted", metavar="PATH",
-        help="folder of train.txt, valid.txt, test.txt; a file of triples; .npz; or `planted`, an "
-        "example that needs rank 2 (default: planted)",
-    )  # fmt: skip
-    train.add_argument("--steps", type=int, help="length of the rules (default: by the graph)")
-    train.add_argument("--rank", type=int, default=4, help="(default: 4)")
-    train.add_argument("--ties", choices=["node", "global"], default="node", help="global: CP")
-    train.add_argument("--weights", choices=["signed", "softmax"], default="signed")
-    train.add_argument("--epochs", type=int, help="(default: by the number of triples)")
-    train.add_argument("--lr", type=float, help="learning rate of Adam")
-    train.add_argument("--batch", type=int, help="queries of a step")
-    train.add_argument("--seed", type=int, default=0)
-    train.add_argument("--out", help="folder (default: runs/rules-NAME)")
-    train.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
-    train.add_argument("--quiet", action="store_true", help="no progress bar")
-    rank = commands.add_parser("rank", help="rank the answers of a split, filtered")
-    rank.set_defaults(rules_command=_rank)
-    rank.add_argument("run", help="folder of a run")
-    rank.add_argument("--split", choices=SPLITS, default="test", help="(default: test)")
-    rank.add_argument("--ties", choices=TIES, default="random", help="(default: random)")
-    rank.add_argument("--per-relation", action="store_true")
-    show = commands.add_parser("show", help="print, export and draw rules")
-    show.set_defaults(rules_command=_show)
-    show.add_argument("run", help="folder of a run")
-    show.add_argument("--relation", help="one relation (default: those with most triples)")
-    show.add_argument("--top", type=int, default=5, help="rules of each relation (default: 5)")
-    show.add_argument(
-        "--sort", choices=["weight", "confidence", "pca_confidence", "support"], default="weight"
-    )
-    show.add_argument("--negative", action="store_true", help="rules that speak against an answer")
-    show.add_argument("--format", choices=["text", *FORMATS], default="text")
-    show.add_argument("--figure", metavar="FILE", help="draw them, as PNG, PDF or SVG")
-
-
 def run(arguments: argparse.Namespace) -> None:
-    """Run one of the three commands."""
-    arguments.rules_command(arguments)
+    """Run one of the three commands; their flags are in `tensus_tn.cli`, where torch is not loaded."""
+    {"train": _train, "rank": _rank, "show": _show}[arguments.rules_command](arguments)
 
 
 def load_graph(data: str) -> KnowledgeGraph:
@@ -74,7 +32,7 @@ def _train(arguments: argparse.Namespace) -> None:
     model = RuleModel(
         graph, arguments.steps, arguments.rank, ties=arguments.ties, weights=arguments.weights,
         seed=arguments.seed,
-    )  # fmt: skip
+    ).to(arguments.device)  # fmt: skip
     print(f"{graph}\n{model.dag}, rank {arguments.rank}, {model.num_parameters} parameters")
     given = {name: getattr(arguments, name) for name in ("epochs", "lr", "batch")}
     report = model.fit(
@@ -96,16 +54,16 @@ def _train(arguments: argparse.Namespace) -> None:
     print(f"files in {out}; the rules:  tensus-tn rules show {out}")
 
 
-def _restore(run: str) -> RuleModel:
-    folder = Path(run)
+def _restore(arguments: argparse.Namespace) -> RuleModel:
+    folder = Path(arguments.run)
     if not (folder / "model.pt").exists():
         raise FileNotFoundError(f"{folder} has no model.pt: is it the folder of a run?")
     data = json.loads((folder / "result.json").read_text())["data"]
-    return RuleModel.load(folder / "model.pt", load_graph(data))
+    return RuleModel.load(folder / "model.pt", load_graph(data)).to(arguments.device)
 
 
 def _rank(arguments: argparse.Namespace) -> None:
-    model = _restore(arguments.run)
+    model = _restore(arguments)
     triples = getattr(model.graph, arguments.split)
     ranking = model.rank(triples, ties=arguments.ties)
     print(ranking)
@@ -115,7 +73,7 @@ def _rank(arguments: argparse.Namespace) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    model = _restore(arguments.run)
+    model = _restore(arguments)
     names = [arguments.relation] if arguments.relation else _most_frequent(model.graph)
     options = {"sort": arguments.sort, "negative": arguments.negative}
     rules = [rule for name in names for rule in model.rules(name, arguments.top, **options)]

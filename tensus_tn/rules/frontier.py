@@ -1,7 +1,8 @@
 """The operators of walks on a knowledge graph, completed for torch, and the functions that call them.
 
 The extension defines them for the CPU: a walk touches only what it reaches. Here they get a plain
-PyTorch implementation for where there is no extension, shapes for tracing, and a derivative.
+PyTorch implementation for other devices and for where there is no extension, shapes for tracing, and
+a derivative.
 """
 
 from __future__ import annotations
@@ -75,8 +76,7 @@ class _Loss(torch.autograd.Function):
     def forward(
         ctx: Any, w: Tensor, popularity: Tensor | None, share: Tensor, *rest: Any
     ) -> Tensor:
-        needed = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        losses, dw, dpopularity = torch.ops.tensus_tn.rule_loss(w, popularity, share, *rest, needed)
+        losses, dw, dpopularity = torch.ops.tensus_tn.rule_loss(w, popularity, share, *rest)
         ctx.save_for_backward(dw, dpopularity)
         return share @ losses  # type: ignore[no-any-return]
 
@@ -85,7 +85,7 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         dw, dpopularity = ctx.saved_tensors
         of_popularity = grad * dpopularity if ctx.needs_input_grad[1] else None
-        return (grad * dw, of_popularity, *[None] * 11)
+        return (grad * dw, of_popularity, *[None] * 12)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +123,12 @@ class Walker:
         """
         w = self._flat(weights)
         count = max(len(queries.relation), 1)
-        share = torch.full((len(queries.relation),), 1 / count, dtype=w.dtype)
+        share = w.new_full((len(queries.relation),), 1 / count)
+        learned = w.requires_grad or (popularity is not None and popularity.requires_grad)
+        need_gradient = learned and torch.is_grad_enabled()
+        walk = self._walk(w, popularity, queries)
         loss: Tensor = _Loss.apply(
-            w, popularity, share, *self._walk(popularity, queries), floor is None, floor or 0.0
+            w, popularity, share, *walk, floor is None, floor or 0.0, need_gradient
         )
         return loss
 
@@ -133,30 +136,33 @@ class Walker:
         self, weights: dict[Edge, Tensor], popularity: Tensor | None, queries: Queries
     ) -> Tensor:
         """The scores of all entities, (Q, N)."""
-        walk = self._walk(popularity, queries)
-        return torch.ops.tensus_tn.rule_scores(self._flat(weights), popularity, *walk)  # type: ignore[no-any-return]
+        w = self._flat(weights)
+        walk = self._walk(w, popularity, queries)
+        return torch.ops.tensus_tn.rule_scores(w, popularity, *walk)  # type: ignore[no-any-return]
 
     def ranks_of(
         self, weights: dict[Edge, Tensor], popularity: Tensor | None, queries: Queries
     ) -> tuple[Tensor, Tensor]:
         """How many entities score higher than the answer, and how many others the same, (Q,) each."""
-        walk = self._walk(popularity, queries)
-        return torch.ops.tensus_tn.rule_ranks(self._flat(weights), popularity, *walk)  # type: ignore[no-any-return]
+        w = self._flat(weights)
+        walk = self._walk(w, popularity, queries)
+        return torch.ops.tensus_tn.rule_ranks(w, popularity, *walk)  # type: ignore[no-any-return]
 
     def costs(self, weights: dict[Edge, Tensor], queries: Queries) -> Tensor:
         """How many edges every query looks at, (Q,); queries of one block share theirs."""
-        walk = self._walk(None, queries)
-        return torch.ops.tensus_tn.rule_costs(self._flat(weights), None, *walk)  # type: ignore[no-any-return]
+        w = self._flat(weights)
+        return torch.ops.tensus_tn.rule_costs(w, None, *self._walk(w, None, queries))  # type: ignore[no-any-return]
 
     def _flat(self, weights: dict[Edge, Tensor]) -> Tensor:
         return torch.cat([weights[edge].reshape(-1) for edge in self.dag.edges])
 
-    def _walk(self, popularity: Tensor | None, queries: Queries) -> list[Any]:
+    def _walk(self, w: Tensor, popularity: Tensor | None, queries: Queries) -> list[Any]:
+        """What the operators take after `w` and `popularity`, on the device of `w`."""
         number = {node: k for k, node in enumerate(self.dag.nodes)}
         return [
-            list(self.graph.edges),
-            [] if popularity is None else list(self.graph.popular),
-            list(queries),
+            [x.to(w.device) for x in self.graph.edges],
+            [] if popularity is None else [x.to(w.device) for x in self.graph.popular],
+            [x.to(w.device) for x in queries],
             list(self.ranks),
             [number[tail] for tail, _ in self.dag.edges],
             [number[head] for _, head in self.dag.edges],

@@ -224,7 +224,7 @@ class RuleModel(nn.Module):
         rows = torch.cat([asked, asked[:, 1:]], dim=1)  # any answer will do
         walker = self.walker(self._walks(graph), self.width)
         found = walker.scores(self.weights(), self.popularity, make_queries(rows, none))
-        return torch.empty_like(found).index_copy_(0, order, found)
+        return torch.empty_like(found).index_copy_(0, order.to(found.device), found)
 
     @torch.no_grad()
     def rank(
@@ -255,7 +255,7 @@ class RuleModel(nn.Module):
         queries = make_queries(asked[order], known)
         walker = self.walker(self._walks(graph), self.width)
         higher, equal = walker.ranks_of(self.weights(), self.popularity, queries)
-        return Ranking(queries.relation, higher, equal, on.relations, ties, seed)
+        return Ranking(queries.relation, higher.cpu(), equal.cpu(), on.relations, ties, seed)
 
     def fit(self, train: Tensor | None = None, valid: Tensor | None = None, **settings: Any) -> Any:
         """Learn the cores from training triples, and keep those that rank validation triples best.

@@ -1,16 +1,20 @@
-"""Walks in plain PyTorch, on dense states: what the kernel is compared with, and runs without it.
+"""Walks in plain PyTorch, on dense states: what the kernel is compared with, and what runs elsewhere.
 
     H_k[n, v, q] = sum over links (j, k), operators i, p of W_jk[r_n, i, p, q] (A^i H_j[n, :, p])[v]
 
 for queries `n` with relation `r_n`, from the one-hot `H_0`; the edge of a query's own fact is left out.
+
+It runs on any device, a few queries at a time: a link makes numbers for every query and edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+_ROOM = 1 << 27  # numbers that a link may make at a time
 
 
 def scores(
@@ -26,13 +30,59 @@ def scores(
     width: int = 1,
 ) -> Tensor:
     """The scores of all entities, (Q, N); differentiable in `w` and `popularity`."""
+    walk = (ranks, tails, heads, relations)
+    return torch.cat(
+        [
+            _scores(w, popularity, graph, popular, part, *walk)
+            for part in parts(queries, _room_of_a_query(graph, ranks))
+        ]
+    )
+
+
+def _room_of_a_query(graph: Sequence[Tensor], ranks: Sequence[int]) -> int:
+    return len(graph[1]) * max(ranks) ** 2
+
+
+def parts(queries: Sequence[Tensor], room: int) -> Iterator[Sequence[Tensor]]:
+    """Queries in parts that need no more than `_ROOM` numbers, where one needs `room`.
+
+    Example:
+        >>> from tensus_tn.rules.walks import Queries
+        >>> ptr, known = torch.tensor([0, 1, 3, 3]), torch.arange(3)
+        >>> q = Queries(*torch.zeros(4, 3, dtype=torch.long), ptr, known)
+        >>> [(part[4].tolist(), part[5].tolist()) for part in parts(q, _ROOM // 2)]
+        [([0, 1, 3], [0, 1, 2]), ([0, 0], [])]
+    """
+    count, size = len(queries[0]), max(1, _ROOM // room)
+    if count <= size:
+        yield queries
+        return
+    *each, ptr, known = queries
+    for first in range(0, count, size):
+        last = min(first + size, count)
+        begin, end = int(ptr[first]), int(ptr[last])
+        yield [*(x[first:last] for x in each), ptr[first : last + 1] - begin, known[begin:end]]
+
+
+def _scores(
+    w: Tensor,
+    popularity: Tensor | None,
+    graph: Sequence[Tensor],
+    popular: Sequence[Tensor],
+    queries: Sequence[Tensor],
+    ranks: Sequence[int],
+    tails: Sequence[int],
+    heads: Sequence[int],
+    relations: int,
+) -> Tensor:
     ptr, target, op, fact, value = graph
     relation, start, answer, own, *_ = queries
     Q, N = len(relation), len(ptr) - 1
-    source = torch.repeat_interleave(torch.arange(N), ptr.diff())
+    source = _owners(ptr, len(target))
+    row = torch.arange(Q, device=w.device)
     seen = value * ((fact < 0) | (fact != own[:, None]))  # (Q, E)
     states = [w.new_zeros(Q, N, rank) for rank in ranks]
-    states[0][torch.arange(Q), start] = 1.0
+    states[0][row, start] = 1.0
     for tail, head, weight in sorted(
         zip(tails, heads, _weights(w, ranks, tails, heads, relations), strict=True),
         key=lambda link: link[1],
@@ -43,10 +93,9 @@ def scores(
     if popularity is None:
         return total
     counts = w.new_zeros(relations, N)
-    of_relation = torch.repeat_interleave(torch.arange(relations), popular[0].diff())
-    counts[of_relation, popular[1].long()] = popular[2].to(w.dtype)
+    counts[_owners(popular[0], len(popular[1])), popular[1].long()] = popular[2].to(w.dtype)
     counts = counts[relation]
-    counts[torch.arange(Q), answer] -= (own >= 0).to(w.dtype)
+    counts[row, answer] -= (own >= 0).to(w.dtype)
     return total + popularity[relation][:, None] * counts.log1p()
 
 
@@ -64,11 +113,16 @@ def losses(x: Tensor, queries: Sequence[Tensor], exponential: bool, floor: float
 def others(queries: Sequence[Tensor], num_entities: int) -> Tensor:
     """The known answers of every query except its answer, as a mask (Q, N)."""
     _, _, answer, _, known_ptr, known = queries
-    mask = torch.zeros(len(answer), num_entities, dtype=torch.bool)
-    row = torch.repeat_interleave(torch.arange(len(answer)), known_ptr.diff())
-    mask[row, known] = True
-    mask[torch.arange(len(answer)), answer] = False
+    mask = torch.zeros(len(answer), num_entities, dtype=torch.bool, device=answer.device)
+    mask[_owners(known_ptr, len(known)), known] = True
+    mask[torch.arange(len(answer), device=answer.device), answer] = False
     return mask
+
+
+def _owners(ptr: Tensor, size: int) -> Tensor:
+    """`k` at `ptr[k] .. ptr[k + 1]`, (size,)."""
+    number = torch.arange(len(ptr) - 1, device=ptr.device)
+    return torch.repeat_interleave(number, ptr.diff(), output_size=size)
 
 
 def rule_loss(
@@ -88,15 +142,23 @@ def rule_loss(
     need_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The losses (Q,), and the gradients of `share @ losses`, empty where not needed."""
-    with torch.enable_grad():
-        w = w.detach().requires_grad_()
-        weight = None if popularity is None else popularity.detach().requires_grad_()
-        x = scores(w, weight, graph, popular, queries, ranks, tails, heads, relations)
-        loss = losses(x, queries, exponential, floor)
-        inputs = [w] if weight is None else [w, weight]
-        grads = torch.autograd.grad(share @ loss, inputs) if need_gradient else ()
+    found: list[Tensor] = []
+    w = w.detach().requires_grad_()
+    weight = None if popularity is None else popularity.detach().requires_grad_()
+    inputs = [w] if weight is None else [w, weight]
+    grads = [torch.zeros_like(x) for x in inputs] if need_gradient else []
+    for part in parts(queries, _room_of_a_query(graph, ranks)):
+        done = sum(len(x) for x in found)
+        with torch.set_grad_enabled(need_gradient):
+            x = _scores(w, weight, graph, popular, part, ranks, tails, heads, relations)
+            loss = losses(x, part, exponential, floor)
+            total = share[done : done + len(loss)] @ loss
+        found.append(loss.detach())
+        if need_gradient:
+            for grad, more in zip(grads, torch.autograd.grad(total, inputs), strict=True):
+                grad += more
     empty = w.new_empty(0)
-    return loss.detach(), *grads, *[empty] * (2 - len(grads))  # type: ignore[return-value]
+    return torch.cat(found), *grads, *[empty] * (2 - len(grads))  # type: ignore[return-value]
 
 
 def rule_ranks(w: Tensor, *walk: object) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,7 @@ class Settings:
         max_queries: Queries of an epoch, drawn anew each time; all when None.
         max_valid: Validation triples that are ranked after an epoch, the first of a fixed shuffle.
         seed: Of the order of the queries.
+        device: Where to train; where the model is when None.
         checkpoint: A file that is written after every epoch.
         resume: Go on from `checkpoint`, if it is there; the result is that of an uninterrupted run.
         progress: Show a progress bar.
@@ -52,6 +53,7 @@ class Settings:
     max_queries: int | None = None
     max_valid: int = 5000
     seed: int = 0
+    device: str | torch.device | None = None
     checkpoint: str | os.PathLike[str] | None = None
     resume: bool = False
     progress: bool = True
@@ -99,6 +101,8 @@ def fit(
 ) -> FitReport:
     """Train a model; see `RuleModel.fit`."""
     s = Settings(**settings)
+    if s.device is not None:
+        model.to(s.device)
     graph = model.graph
     training = TrainingQueries(graph, train)
     valid = graph.valid if valid is None else valid
@@ -113,7 +117,7 @@ def fit(
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
     run = _Run(model, optimizer, FitReport(), {}, 0)
     if s.resume and Path(s.checkpoint or "").exists():
-        run.restore(torch.load(s.checkpoint, weights_only=True))  # type: ignore[arg-type]
+        run.restore(torch.load(s.checkpoint, weights_only=True, map_location="cpu"))  # type: ignore[arg-type]
     bar = _progress_bar(epochs * batches, len(run.report.history) * batches, s.progress)
     while len(run.report.history) < epochs and not run.should_stop(s.patience):
         start = time.perf_counter()
@@ -230,7 +234,7 @@ def read_model(path: str | os.PathLike[str], graph: KnowledgeGraph) -> RuleModel
     from tensus_tn.dag import Dag
     from tensus_tn.rules.model import RuleModel
 
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, weights_only=True, map_location="cpu")
     if tuple(state["relations"]) != graph.relations:
         raise ValueError(f"{path} was made for other relations: {state['relations'][:5]}...")
     model = RuleModel(

@@ -26,7 +26,7 @@ def compare(graph, dag, rank, *, width, dtype=torch.float64, popular=True, floor
     for x in inputs:
         x.requires_grad_()
     queries = training_queries(graph, own=own)
-    walk = w._walk(popularity, queries)
+    walk = w._walk(w._flat(weights), popularity, queries)
     want = reference.scores(w._flat(weights), popularity, *walk)
     close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     torch.testing.assert_close(w.scores(weights, popularity, queries), want.detach(), **close)
@@ -50,7 +50,7 @@ def test_the_reference_ranks_as_its_scores_say():
     w = walker(graph, Dag.path(2), 2)
     weights, popularity = random_weights(w)
     queries = training_queries(graph)
-    flat, walk = w._flat(weights), w._walk(popularity, queries)
+    flat, walk = w._flat(weights), w._walk(w._flat(weights), popularity, queries)
     higher, equal = reference.rule_ranks(flat, popularity, *walk)
     scores = reference.scores(flat, popularity, *walk)
     hidden = reference.others(queries, graph.num_entities)
@@ -150,15 +150,34 @@ def test_opcheck():
     graph = random_graph(6, 2, 10, test=0)
     w = walker(graph, Dag.path(2), 2)
     weights, popularity = random_weights(w)
-    walk = w._walk(popularity, training_queries(graph))
-    flat = w._flat(weights)
+    flat, queries = w._flat(weights), training_queries(graph)
+    walk = w._walk(flat, popularity, queries)
     share = torch.ones(len(walk[2][0]), dtype=flat.dtype)
-    tests = ("test_schema", "test_faketensor")
     ops = torch.ops.tensus_tn
-    arguments = (flat, popularity, share, *walk, True, 0.0, True)
-    torch.library.opcheck(ops.rule_loss.default, arguments, test_utils=tests)
+    for need_gradient in (True, False):
+        arguments = (flat, popularity, share, *walk, True, 0.0, need_gradient)
+        torch.library.opcheck(ops.rule_loss.default, arguments)
     for operator in (ops.rule_scores, ops.rule_ranks, ops.rule_costs):
-        torch.library.opcheck(operator.default, (flat, popularity, *walk), test_utils=tests)
+        for term, of in ((popularity, walk), (None, w._walk(flat, None, queries))):
+            torch.library.opcheck(operator.default, (flat, term, *of))
+
+
+def test_without_gradients_none_is_found():
+    graph = random_graph(6, 2, 10, test=0)
+    w = walker(graph, Dag.path(2), 2)
+    weights, popularity = random_weights(w)
+    queries = training_queries(graph)
+    for x in weights.values():
+        x.requires_grad_()
+    learned = w.loss(weights, popularity, queries)
+    assert learned.requires_grad
+    with torch.no_grad():
+        assert torch.equal(w.loss(weights, popularity, queries), learned)
+    flat = w._flat(weights).detach()
+    share = torch.ones(len(queries.relation), dtype=flat.dtype)
+    walk = w._walk(flat, popularity, queries)
+    _, *gradients = torch.ops.tensus_tn.rule_loss(flat, popularity, share, *walk, True, 0.0, False)
+    assert [len(x) for x in gradients] == [0, 0]
 
 
 @needs_extension
@@ -188,7 +207,7 @@ def test_wrong_arguments_raise(where, change, message):
     graph = random_graph(6, 2, 10, test=0)
     w = walker(graph, Dag.path(2), 2)
     weights, popularity = random_weights(w)
-    walk = w._walk(popularity, training_queries(graph))
+    walk = w._walk(w._flat(weights), popularity, training_queries(graph))
     walk[where] = change(walk[where])
     with pytest.raises(RuntimeError, match=message):
         torch.ops.tensus_tn.rule_scores(w._flat(weights), popularity, *walk)

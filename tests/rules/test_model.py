@@ -5,7 +5,7 @@ import torch
 
 from tensus_tn import Dag
 from tensus_tn.rules import KnowledgeGraph, RuleModel
-from tests.rules.graphs import random_graph
+from tests.rules.graphs import random_graph, training_queries
 
 
 @pytest.mark.parametrize("weights", ["signed", "softmax"])
@@ -130,6 +130,17 @@ def test_a_file(tmp_path, ties):
 def test_errors(arguments, error, message):
     with pytest.raises(error, match=message):
         RuleModel(random_graph(), **arguments)
+
+
+def test_walks_run_where_the_cores_are():
+    """On `meta`, the device without values: what stayed on the CPU would be met by an operation."""
+    graph = random_graph()
+    model = RuleModel(graph, steps=2).to("meta")
+    assert model.scores([("r0", 1)]).is_meta
+    loss = model.loss(training_queries(graph))
+    loss.backward()
+    assert loss.is_meta
+    assert all(parameter.grad.is_meta for parameter in model.parameters())
 
 
 def test_wrong_queries():

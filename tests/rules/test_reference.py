@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tensus_tn import Dag
 from tensus_tn.rules import reference
 from tests.rules.graphs import DAGS, random_graph, random_weights, training_queries, walker
 from tests.rules.test_walks import matrices
@@ -30,8 +31,10 @@ def test_scores(dag):
     w = walker(graph, dag, 2)
     weights, popularity = random_weights(w)
     queries = training_queries(graph)
-    got = reference.scores(w._flat(weights), None, *w._walk(None, queries))
-    with_counts = reference.scores(w._flat(weights), popularity, *w._walk(popularity, queries))
+    got = reference.scores(w._flat(weights), None, *w._walk(w._flat(weights), None, queries))
+    with_counts = reference.scores(
+        w._flat(weights), popularity, *w._walk(w._flat(weights), popularity, queries)
+    )
     for n in range(0, len(queries.relation), 3):
         r, s, o, own = (int(column[n]) for column in queries[:4])
         want = dense_scores(graph, w, weights, r, s, own)
@@ -58,3 +61,44 @@ def test_losses(exponential, floor):
         answer = int(queries.answer[n])
         total = sum(f[n, v] for v in range(graph.num_entities) if v == answer or v not in known)
         torch.testing.assert_close(losses[n], (total / f[n, answer]).log())
+
+
+def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
+    graph = random_graph(8, 2, 20, test=0)
+    w = walker(graph, Dag.path(2), 2)
+    weights, popularity = random_weights(w)
+    queries = training_queries(graph)
+    flat = w._flat(weights)
+    share = torch.rand(len(queries.relation), dtype=flat.dtype)
+    walk = w._walk(flat, popularity, queries)
+    whole = [
+        reference.scores(flat, popularity, *walk),
+        *reference.rule_loss(flat, popularity, share, *walk, True, 0.0, True),
+    ]
+    monkeypatch.setattr(reference, "_ROOM", 3 * 4 * len(w.graph.edges.target))
+    first = next(reference.parts(queries, 4 * len(w.graph.edges.target)))
+    assert len(first[0]) == 3
+    few = [
+        reference.scores(flat, popularity, *walk),
+        *reference.rule_loss(flat, popularity, share, *walk, True, 0.0, True),
+    ]
+    for x, y in zip(whole, few, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_everything_is_on_the_device_of_the_weights():
+    """On `meta`, the device without values: it stands for a GPU, operations over two devices fail."""
+    graph = random_graph(8, 2, 20, test=0)
+    w = walker(graph, Dag.path(2), 2)
+    weights, popularity = random_weights(w)
+    flat, popularity = w._flat(weights).to("meta"), popularity.to("meta")
+    walk = w._walk(flat, popularity, training_queries(graph))
+    assert all(x.is_meta for part in walk[:3] for x in part)
+    share = flat.new_ones(len(walk[2][0]))
+    found = [
+        reference.scores(flat, popularity, *walk),
+        *reference.rule_loss(flat, popularity, share, *walk, True, 0.0, True),
+        *reference.rule_ranks(flat, popularity, *walk),
+        reference.rule_costs(flat, popularity, *walk),
+    ]
+    assert all(x.is_meta for x in found)
