@@ -1,4 +1,4 @@
-"""Settings that depend on the graph: how long rules are, and how many queries share a frontier.
+"""Settings that depend on the graph: how long rules are, how many queries share a frontier, and more.
 
 They look at how many edges walks meet on it, never at its name.
 """
@@ -15,6 +15,7 @@ from tensus_tn.rules.walks import KnownAnswers, Queries, WalkGraph, make_queries
 _SAMPLE = 256
 _FEW = 0.05  # of all edges: what walks of four links may meet
 _MANY = 2_000_000  # edges: what walks of three links may meet
+_AFFORDABLE = 4.6e9  # edges that all walks of a training may meet
 _WIDER = 0.3  # an edge of a block costs about 3 times one of a single query, for WIDTH of them
 
 
@@ -57,6 +58,18 @@ def width(walker: Walker, weights: dict[Edge, Tensor]) -> int:
         for width in (1, WIDTH)
     )
     return WIDTH if int(shared.sum()) < _WIDER * WIDTH * int(alone.sum()) else 1
+
+
+def affordable(walker: Walker, weights: dict[Edge, Tensor]) -> int:
+    """How many queries training may ask, to two digits: their walks meet some 4.6 billion edges.
+
+    That is about four minutes of one core. Where a walk meets most of a large graph, a part of its
+    training triples says nearly as much as all of them.
+    """
+    edges = walker.costs(weights, _some_queries(walker.graph)).double().mean() / walker.width
+    count = _AFFORDABLE / max(float(edges), 1.0)
+    digit = 10 ** max(len(str(int(count))) - 2, 0)
+    return max(round(count / digit), 1) * digit
 
 
 def _ones(walks: WalkGraph, dag: Dag) -> dict[Edge, Tensor]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tensus_tn._arguments import check_size
+from tensus_tn.rules import defaults
 from tensus_tn.rules.knowledge_graph import KnowledgeGraph
 from tensus_tn.rules.walks import KnownAnswers, Queries, both_ways, make_queries
 
@@ -29,14 +30,16 @@ class Settings:
     """How a `RuleModel` is trained.
 
     Attributes:
-        epochs: Passes over the training queries. When None, as many as make some 2,000 steps, 1 to 6.
+        epochs: Passes over the training queries. When None, as many as make some 2,000 steps, 1 to 6;
+            but 3 over a part of them where that would take too long, see `tensus_tn.rules.defaults`.
         batch: Queries of a step.
         lr: Adam's learning rate at the start; it falls to a twentieth along a cosine. When None,
             0.1, or 0.05 on graphs with less than 10,000 entities.
         decay: Weight decay (of AdamW). When None, such that a weight without a gradient shrinks to
             about a third over the whole run.
         patience: Stop after so many epochs without a better validation MRR; 0 never stops early.
-        max_queries: Queries of an epoch, drawn anew each time; all when None.
+        max_queries: Queries of an epoch, drawn anew each time. All when None, if `epochs` is given or
+            they do not take too long.
         max_valid: Validation triples that are ranked after an epoch, the first of a fixed shuffle.
         seed: Of the order of the queries.
         device: Where to train; where the model is when None.
@@ -108,9 +111,8 @@ def fit(
     valid = graph.valid if valid is None else valid
     shuffled = torch.randperm(len(valid), generator=torch.Generator().manual_seed(0))
     valid = valid[shuffled[: s.max_valid]]
-    per_epoch = min(len(training), s.max_queries or len(training))
+    epochs, per_epoch = _schedule(model, s, len(training))
     batches = max(1, round(per_epoch / s.batch))
-    epochs = s.epochs or min(max(round(_STEPS / batches), 1), 6)
     lr = s.lr or (0.1 if graph.num_entities >= 10_000 else 0.05)
     # Along the cosine, the learning rate is about half of `lr` on average.
     decay = 2 / (lr * epochs * batches) if s.decay is None else s.decay
@@ -123,7 +125,7 @@ def fit(
         start = time.perf_counter()
         epoch = len(run.report.history)
         total = 0.0
-        for step, queries in enumerate(training.batches(s, batches, epoch, model.width)):
+        for step, queries in enumerate(training.batches(s, per_epoch, epoch, model.width)):
             for group in optimizer.param_groups:
                 group["lr"] = lr * _cosine((epoch * batches + step) / (epochs * batches))
             optimizer.zero_grad()
@@ -146,6 +148,19 @@ def fit(
     return run.report
 
 
+def _schedule(model: RuleModel, s: Settings, count: int) -> tuple[int, int]:
+    """How many epochs, and how many of `count` queries in each."""
+    per_epoch = min(count, s.max_queries or count)
+    if s.epochs is not None:
+        return s.epochs, per_epoch
+    epochs = min(max(round(_STEPS * s.batch / per_epoch), 1), 6)
+    if s.max_queries is None:
+        affordable = defaults.affordable(model.walker(width=model.width), model.weights())
+        if epochs * count > affordable:
+            return 3, max(affordable // 3, 1)
+    return epochs, per_epoch
+
+
 class TrainingQueries:
     """Every triple as two queries, and the known answers that do not compete."""
 
@@ -160,10 +175,11 @@ class TrainingQueries:
     def __len__(self) -> int:
         return len(self.asked)
 
-    def batches(self, s: Settings, count: int, epoch: int, width: int) -> Iterator[Queries]:
+    def batches(self, s: Settings, queries: int, epoch: int, width: int) -> Iterator[Queries]:
         """The queries of an epoch; `width` of one relation stay together, where there are so many."""
+        count = max(1, round(queries / s.batch))
         generator = torch.Generator().manual_seed(1_000_003 * s.seed + epoch)
-        order = torch.randperm(len(self), generator=generator)[: s.max_queries]
+        order = torch.randperm(len(self), generator=generator)[:queries]
         order = order[self.asked[order, 0].argsort(stable=True)]
         relation = self.asked[order, 0]
         first = torch.searchsorted(relation, relation)

@@ -36,3 +36,18 @@ def test_the_width_changes_nothing_but_the_time():
         model.width = width
         results.append(model.scores([("r0", k) for k in range(10)]))
     torch.testing.assert_close(*results)
+
+
+def test_training_asks_what_it_can_afford(monkeypatch):
+    graph = full(12)
+    model = RuleModel(graph, steps=2, rank=1)
+    walker, weights = model.walker(width=model.width), model.weights()
+    edges = 12 + 2 * 144  # of the whole graph, which every link but the first looks at
+    per_query = float(walker.costs(weights, defaults._some_queries(model.walks)).double().mean())
+    assert edges <= per_query <= 2 * edges
+    monkeypatch.setattr(defaults, "_AFFORDABLE", 1234 * per_query / model.width)
+    assert defaults.affordable(walker, weights) == 1200
+    monkeypatch.setattr(defaults, "_AFFORDABLE", 90 * per_query / model.width)
+    report = model.fit(progress=False)
+    assert len(report.history) == 3  # over 30 of 288 queries each
+    assert len(model.fit(epochs=1, progress=False).history) == 1

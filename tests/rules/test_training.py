@@ -12,7 +12,9 @@ from tests.rules.graphs import random_graph
 def test_batches_hold_every_query_once(width):
     graph = random_graph(20, 3, 90)
     training = TrainingQueries(graph)
-    batches = list(training.batches(Settings(seed=3), 4, 0, width))
+    batches = list(
+        training.batches(Settings(seed=3, batch=len(training) // 4), len(training), 0, width)
+    )
     own = torch.cat([b.own + len(graph.train) * (b.relation >= 3) for b in batches])
     assert torch.equal(own.sort().values, torch.arange(2 * len(graph.train)))
     for batch in batches:
@@ -24,7 +26,7 @@ def test_batches_hold_every_query_once(width):
         if width > 1:  # blocks of one relation stay together: few are not full
             sizes = batch.relation.unique_consecutive(return_counts=True)[1]
             assert int((sizes % width > 0).sum()) <= 6
-    few = list(training.batches(Settings(max_queries=10), 2, 0, width))
+    few = list(training.batches(Settings(batch=5), 10, 0, width))
     assert sum(len(b.relation) for b in few) == 10
 
 
