@@ -1,19 +1,19 @@
-"""`python -m benchmarks.rules speed|results --data umls family`; files in benchmarks/results."""
+"""`python -m benchmarks.rules speed|memory|results --data umls family`; files in benchmarks/results."""
 
 import argparse
 
-from benchmarks.rules import results, speed
+from benchmarks.rules import memory, results, speed
 from tensus_tn.rules import KnowledgeGraph
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("what", choices=["speed", "results"])
+parser.add_argument("what", choices=["speed", "memory", "results"])
 parser.add_argument("--data", nargs="+", default=["umls", "family", "wn18rr", "fb15k237"])
 parser.add_argument(
     "--methods", nargs="+", choices=[*results.METHODS, "preset"], default=["TENSUS"]
 )
 parser.add_argument("--seeds", type=int, default=5)
-parser.add_argument("--steps", type=int, nargs="+", help="results: by the graph; speed: 3")
-parser.add_argument("--ranks", type=int, nargs="+", help="results: the default; speed: 2")
+parser.add_argument("--steps", type=int, nargs="+", help="results: by the graph; else 3")
+parser.add_argument("--ranks", type=int, nargs="+", help="results: the default; else 2")
 parser.add_argument("--queries", type=int, default=64)
 parser.add_argument("--repeats", type=int, default=3)
 parser.add_argument(
@@ -24,10 +24,15 @@ a = parser.parse_args()
 out = a.out or f"benchmarks/results/rules-{a.what}.jsonl"
 for name in a.data:
     graph = KnowledgeGraph.load(name)
-    if a.what == "speed":
+    if a.what != "results":
         for steps in a.steps or [3]:
             for rank in a.ranks or [2]:
-                speed.measure(graph, name, steps, rank, a.queries, a.repeats, out, not a.no_drum)
+                if a.what == "memory":
+                    memory.measure(graph, name, steps, rank, a.queries, out)
+                else:
+                    speed.measure(
+                        graph, name, steps, rank, a.queries, a.repeats, out, not a.no_drum
+                    )
     else:
         for seed in range(a.seeds):
             for method in a.methods:

@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
 import torch
 
-from benchmarks.rules import peers, results, speed
+from benchmarks.rules import memory, peers, results, speed
 from tensus_tn.rules import RuleModel, planted_rules
 from tests.rules.graphs import random_graph, training_queries
 
@@ -51,3 +52,28 @@ def test_a_run_is_written_once(tmp_path):
         ("CP", 2, 1),
     ]
     assert all(0 < row["test"]["mrr"] <= 1 for row in rows)
+
+
+def test_memory_is_written(tmp_path):
+    out = tmp_path / "memory.jsonl"
+    threads = torch.get_num_threads()
+    try:
+        memory.measure(planted_rules(num_chains=20), "planted", 2, 2, 8, out)
+    finally:
+        torch.set_num_threads(threads)
+    [row] = results.read(out)
+    assert row["grown_megabytes"] >= 0
+    states = 1 + 2 * 2 + 2 * 1  # the start, and the other states with their gradients
+    graph = planted_rules(num_chains=20)
+    assert row["dense_megabytes"] == pytest.approx(8 * graph.num_entities * states * 4 / 2**20)
+
+
+def test_curves_are_means_over_seeds():
+    pytest.importorskip("matplotlib")
+    from benchmarks.rules import curves
+
+    rows = [
+        {"rank": rank, "steps": 2, "valid": {"mrr": mrr}}
+        for rank, mrr in [(2, 0.5), (1, 0.25), (2, 0.7)]
+    ]
+    assert curves.means(rows, "steps", "rank") == {2: {1: 0.25, 2: pytest.approx(0.6)}}
