@@ -68,7 +68,7 @@ def affordable(walker: Walker, weights: dict[Edge, Tensor]) -> int:
     """
     edges = walker.costs(weights, _some_queries(walker.graph)).double().mean() / walker.width
     count = _AFFORDABLE / max(float(edges), 1.0)
-    digit = 10 ** max(len(str(int(count))) - 2, 0)
+    digit = int(10 ** max(len(str(int(count))) - 2, 0))
     return max(round(count / digit), 1) * digit
 
 
