@@ -132,7 +132,8 @@ class ByRelation {
 
   void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links, RowMap row) {
     if (!segments_) segments_.emplace(g_);
-    const Tensor mixed = workspace(rank), sums = workspace(problem_.real == Real::bf16 ? rank : 0);
+    const Tensor mixed = workspace(rank),
+                 sums = workspace(problem_.h.element_size() < problem_.w.element_size() ? rank : 0);
     kernels().mix_gather(
         problem_.real, {g_, problem_.loops, segments_->rel_ptr.data(), segments_->order.data(), segments_->row.data(),
                         y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(), int64_t(links.size()),

@@ -22,7 +22,8 @@ inline Real real_of(const Tensor& h) {
     case ScalarType::Float: return Real::f32;
     case ScalarType::Double: return Real::f64;
     case ScalarType::BFloat16: return Real::bf16;
-    default: STD_TORCH_CHECK(false, "h must be float32, float64 or bfloat16");
+    case ScalarType::Half: return Real::f16;
+    default: STD_TORCH_CHECK(false, "h must be float32, float64, bfloat16 or float16");
   }
 }
 

@@ -183,7 +183,7 @@ void mix_gather(const Tensor& y, bool accumulate, const Tensors& w, const MaybeT
   }
   const RelationOrder segments(pass.graph);
   const auto workspace = [&](int64_t rank) { return new_state(w[0], columns, rank, pass.features); };
-  const Tensor mixed = workspace(pass.rank), sums = workspace(pass.real == Real::bf16 ? pass.rank : 0);
+  const Tensor mixed = workspace(pass.rank), sums = workspace(y.element_size() < w[0].element_size() ? pass.rank : 0);
   kernels().mix_gather(pass.real,
                        {pass.graph, pass.loops, segments.rel_ptr.data(), segments.order.data(), segments.row.data(),
                         y.mutable_data_ptr(), accumulate, pass.rank, pass.features, links.data(), int64_t(links.size()),

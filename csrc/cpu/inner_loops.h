@@ -37,12 +37,37 @@ TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>*
   });
 }
 
+constexpr int64_t kLong = 2048;  // edges: more are summed in parts, so that errors do not grow with their number
+
 template <int W, class T, class I>
-TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, Sum<T>* out) {
-  const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin, readable = g.edges - begin;
-  const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
+TENSUS_INLINE void gather_edges(const Rows<Sum<T>, I>& g, int64_t begin, int64_t count, Sum<T> scale, const T* x,
+                                int64_t width, Sum<T>* out) {
+  const int64_t readable = g.edges - begin;
   if (g.edge_val) gather<W, true>(x, width, g.col + begin, g.edge_val + begin, count, readable, scale, out);
   else gather<W, false>(x, width, g.col + begin, (const Sum<T>*)nullptr, count, readable, scale, out);
+}
+
+// Sums of kLong edges, kLong of which are summed in their turn.
+template <class T, class I>
+__attribute__((noinline)) void gather_long(const Rows<Sum<T>, I>& g, int64_t begin, int64_t count, Sum<T> scale,
+                                           const T* x, int64_t width, Sum<T>* out) {
+  const int64_t step = count > kLong * kLong ? kLong * kLong : kLong;
+  const Scratch<Sum<T>> part(width);
+  for (int64_t done = 0; done < count; done += step) {
+    const int64_t size = smaller(count - done, step);
+    Sum<T>* const to = done ? part.get() : out;
+    if (size > kLong) gather_long(g, begin + done, size, scale, x, width, to);
+    else gather_edges<0>(g, begin + done, size, scale, x, width, to);
+    for (int64_t t = 0; done && t < width; ++t) out[t] += part[t];
+  }
+}
+
+template <int W, class T, class I>
+TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, Sum<T>* out) {
+  const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin;
+  const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
+  if (count > kLong) gather_long(g, begin, count, scale, x, width, out);
+  else gather_edges<W>(g, begin, count, scale, x, width, out);
 }
 
 // Calls with_rank<R>(): loops over a rank of 1 or 2 are unrolled. R = 0 stands for all other ranks, whose own work is
@@ -181,11 +206,12 @@ template <class A> A sum_lanes(Pack<A, kLanes<A>> pack) {
 }
 
 // A row of a state as sums: the row itself, or a copy where its numbers are narrower.
-template <class A> TENSUS_INLINE const A* as_sums(const A* row, int64_t, A*) { return row; }
-
-TENSUS_INLINE const float* as_sums(const BFloat16* row, int64_t size, float* copy) {
-  for_tiles<float, 1>(size, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(copy + t, load<L>(row + t)); });
-  return copy;
+template <class T> TENSUS_INLINE const Sum<T>* as_sums(const T* row, int64_t size, Sum<T>* copy) {
+  if constexpr (sizeof(T) == sizeof(Sum<T>)) return row;
+  else {
+    for_tiles<Sum<T>, 1>(size, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(copy + t, load<L>(row + t)); });
+    return copy;
+  }
 }
 
 }  // namespace

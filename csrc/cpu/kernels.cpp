@@ -26,6 +26,7 @@ template <class Run> void typed(Real real, bool wide, const Run& run) {
     case Real::f32: return indexed.template operator()<float>();
     case Real::f64: return indexed.template operator()<double>();
     case Real::bf16: return indexed.template operator()<BFloat16>();
+    case Real::f16: return indexed.template operator()<Float16>();
   }
 }
 

@@ -1,6 +1,7 @@
 // The sparse propagation on the CPU; see graph.h for the notation and the formulas.
 //
-// States are stored as float32, float64 or bfloat16. Results do not depend on the number of threads, bit by bit.
+// States are stored as float32, float64, bfloat16 or float16. Results do not depend on the number of threads, bit by
+// bit.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace tensus {
 
-enum class Real { f32, f64, bf16 };
+enum class Real { f32, f64, bf16, f16 };
 
 // Runs work(context) on every thread of a team at once and returns when all have returned. One thread is a team.
 using Work = void (*)(void* context);

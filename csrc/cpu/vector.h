@@ -22,11 +22,17 @@ constexpr int kVectorBytes = 16;
 struct BFloat16 {
   uint16_t bits;
 };
+struct Float16 {
+  uint16_t bits;
+};
 
 template <class T> struct SumOf {
   using type = T;
 };
 template <> struct SumOf<BFloat16> {
+  using type = float;
+};
+template <> struct SumOf<Float16> {
   using type = float;
 };
 template <class T> using Sum = typename SumOf<T>::type;
@@ -41,22 +47,50 @@ template <class A, int L> using Pack = typename PackOf<A, L>::type;
 // A pack in memory. Not by memcpy, which may write to anything: every pointer at hand would be read anew after it.
 template <class A, int L> using PackAnywhere = typename PackOf<A, L>::anywhere;
 
+// Halves as their bits: to a float of the same value, and to the nearest half, or the even one of two. NaN stays NaN.
+template <int L> struct Halves {
+  using Bits = Pack<uint32_t, L>;
+  using Floats = Pack<float, L>;
+
+  static TENSUS_INLINE Floats widen(Bits half, BFloat16) { return (Floats)(half << 16); }
+
+  static TENSUS_INLINE Bits narrow(Floats pack, BFloat16) {
+    const auto bits = (Bits)pack;
+    const auto rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const auto ordered = (Bits)(pack == pack);
+    return (rounded & ordered) | (0x7fc0 & ~ordered);
+  }
+
+  // The exponent's bias is mended by a product, which numbers below the normal ones come out of exact, too.
+  static TENSUS_INLINE Floats widen(Bits half, Float16) {
+    const auto small = (half & 0x7fff) << 13;
+    const auto scaled = (Floats)small * 0x1p112f;
+    const auto infinite = (Bits)(scaled >= 0x1p16f) & 0x7f800000;  // or NaN
+    return (Floats)((Bits)scaled | infinite | (half & 0x8000) << 16);
+  }
+
+  static TENSUS_INLINE Bits narrow(Floats pack, Float16) {
+    const auto sign = (Bits)pack & 0x80000000, bits = (Bits)pack ^ sign;
+    const auto normal = (bits - 0x37fff001 + (bits >> 13 & 1)) >> 13;
+    const auto shifted = (Bits)((Floats)bits + 0.5f) - 0x3f000000;  // the sum rounds where a small half ends
+    const auto is_small = (Bits)(bits < 0x38800000), is_large = (Bits)(bits >= 0x47800000);
+    const auto large = 0x7c00 | ((Bits)(bits > 0x7f800000) & 0x0200);
+    return (shifted & is_small) | (large & is_large) | (normal & ~is_small & ~is_large) | sign >> 16;
+  }
+};
+
 template <int L, class T> TENSUS_INLINE Pack<Sum<T>, L> load(const T* from) {
-  if constexpr (sizeof(T) == sizeof(BFloat16)) {
+  if constexpr (sizeof(T) == sizeof(uint16_t)) {
     const Pack<uint16_t, L> half = *(const PackAnywhere<uint16_t, L>*)from;
-    return (Pack<float, L>)(__builtin_convertvector(half, Pack<uint32_t, L>) << 16);
+    return Halves<L>::widen(__builtin_convertvector(half, Pack<uint32_t, L>), T{});
   } else {
     return *(const PackAnywhere<T, L>*)from;
   }
 }
 
 template <int L, class T> TENSUS_INLINE void store(T* to, Pack<Sum<T>, L> pack) {
-  if constexpr (sizeof(T) == sizeof(BFloat16)) {  // to nearest even, and NaN stays NaN
-    const auto bits = (Pack<uint32_t, L>)pack;
-    const auto rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const auto ordered = (Pack<uint32_t, L>)(pack == pack);
-    *(PackAnywhere<uint16_t, L>*)to =
-        __builtin_convertvector((rounded & ordered) | (0x7fc0 & ~ordered), Pack<uint16_t, L>);
+  if constexpr (sizeof(T) == sizeof(uint16_t)) {
+    *(PackAnywhere<uint16_t, L>*)to = __builtin_convertvector(Halves<L>::narrow(pack, T{}), Pack<uint16_t, L>);
   } else {
     *(PackAnywhere<T, L>*)to = pack;
   }

@@ -21,7 +21,7 @@ from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.propagation.rows import RowPlan, ends, used_relations
 
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def propagate(
@@ -38,8 +38,8 @@ def propagate(
 
     Args:
         graph: `C` relations over `N` nodes; or the part of a `DistributedGraph` that is here.
-        h: Features (N, P, F) in float32, float64, bfloat16 or, on a GPU, float16; sums are
-            float32 (float64 for float64).
+        h: Features (N, P, F) in float32, float64, bfloat16 or float16; sums are float32 (float64
+            for float64).
         w: Weights (C, P, Q), used in the type of the sums; with `groups`, (G, C, P, Q).
         groups: The group (F,) of each feature column, in [0, G) and in any order: column `f` has the
             weights `w[groups[f]]`. A group may be empty. One gather serves all groups. In a graph
@@ -325,10 +325,8 @@ def _check_features(graph: RelationGraph | GraphPart, h: Tensor, shape: str) -> 
         raise ValueError(
             f"h must have shape {shape} with N = {graph.num_nodes}, got {tuple(h.shape)}"
         )
-    if h.dtype not in _DTYPES and not (h.dtype == torch.float16 and h.device.type != "cpu"):
-        raise TypeError(
-            f"h must be float32, float64 or bfloat16 (or float16 on a GPU), got {h.dtype}"
-        )
+    if h.dtype not in _DTYPES:
+        raise TypeError(f"h must be float32, float64, bfloat16 or float16, got {h.dtype}")
     if h.device != graph.device:
         raise ValueError(f"h is on {h.device}, the graph is on {graph.device}")
 

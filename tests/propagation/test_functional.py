@@ -22,6 +22,7 @@ from tests.propagation.problems import (
     dag_formula,
     dense,
     formula,
+    native,
     only_chosen,
     operator_calls,
     random_graph,
@@ -297,7 +298,7 @@ def test_errors_name_the_culprit():
         (torch.randn(6, 2, 3), ValueError, r"N = 5, got \(6, 2, 3\)"),
         (torch.randn(5, 3), ValueError, r"shape \(N, P, F\)"),
         (torch.randn(5, 0, 3), ValueError, r"got \(5, 0, 3\)"),
-        (h.half(), TypeError, "float32, float64 or bfloat16 .* got torch.float16"),
+        (h.int(), TypeError, "float32, float64, bfloat16 or float16, got torch.int32"),
         (h.long(), TypeError, "got torch.int64"),
         (h.numpy(), TypeError, "must be a tensor, got ndarray"),
         (h.to("meta"), ValueError, "h is on meta, the graph is on cpu"),
@@ -350,3 +351,58 @@ def test_wrong_choices_are_named():
         given = Arguments(*tree_detach(args))
         with pytest.raises(RuntimeError, match=text):
             op(*given._replace(chosen=chosen))
+
+
+# ---------------------------------------------------------------------------- halves, and long sums
+
+
+@native
+def test_every_half_survives():
+    """A step over the identity alone: all numbers, those below the normal ones and infinity too."""
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    graph = random_graph(1 << 10, 0, 0, identity=True)
+    out = propagate(graph, every.view(1 << 10, 1, 64), torch.ones(1, 1, 1)).flatten()
+    numbers = ~every.isnan()
+    assert torch.equal(out[numbers], every[numbers])
+    assert out[~numbers].isnan().all()
+
+
+@native
+@pytest.mark.parametrize("features", [1, 7, 64])
+def test_halves_are_rounded_as_torch_rounds_them(features):
+    generator = torch.Generator().manual_seed(features)
+    h = (10 ** torch.empty(500, 1, features).uniform_(-6, 4.9, generator=generator)).half()
+    graph = random_graph(500, 0, 0, identity=True)
+    for w in (0.3333, -1.7, 3e-5, 9.0):
+        out = propagate(graph, h, torch.full((1, 1, 1), w))
+        assert torch.equal(out, (h.float() * w).half())
+
+
+@native
+@pytest.mark.parametrize("kind", list(GRAPHS))
+def test_halves(kind):
+    graph = random_graph(40, 120, 3, seed=3, dtype=torch.float32, **GRAPHS[kind])
+    dag = Dag.complete(3)
+    h = torch.randn(40, 2, 9).half().requires_grad_()
+    weights = {
+        edge: (0.2 * torch.randn(graph.num_relations, 2, 2)).requires_grad_() for edge in dag.edges
+    }
+    out = propagate_dag(graph, dag, h, weights)
+    wide = propagate_dag(graph, dag, h.float(), weights)
+    torch.testing.assert_close(out.float(), wide, rtol=5e-3, atol=5e-3)
+    grad = torch.randn_like(wide)
+    variables = [h, *weights.values()]
+    got = torch.autograd.grad(out, variables, grad.half())
+    for a, b in zip(got, torch.autograd.grad(wide, variables, grad), strict=True):
+        assert (a.float() - b.float()).abs().max() <= 1e-2 * (1 + b.float().abs().max())
+
+
+@native
+@pytest.mark.parametrize(("edges", "value"), [(1_000_000, 1.0), (5_000_000, 0.1)])
+def test_a_hub_of_millions_of_edges_keeps_its_digits(edges, value):
+    """One sum after the other would be some percent off; by parts, and parts of parts, it is not."""
+    index = torch.stack([torch.arange(1, edges + 1), torch.zeros(edges, dtype=torch.int64)])
+    graph = RelationGraph.from_edge_index({"A": index}, edges + 1)
+    graph = graph if value == 1 else graph.with_values(torch.full((edges,), value))
+    out = propagate(graph, torch.full((edges + 1, 1, 1), 0.7), torch.ones(1, 1, 1))
+    assert abs(out[0].item() / (edges * 0.7 * value) - 1) < 3e-5
