@@ -137,8 +137,7 @@ class ByRelation {
     kernels().mix_gather(
         problem_.real, {g_, problem_.loops, segments_->rel_ptr.data(), segments_->order.data(), segments_->row.data(),
                         y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
-                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row,
-                        problem_.groups()});
+                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row, problem_.groups()});
   }
 
  private:
@@ -163,10 +162,9 @@ class Structure {
   void gather_mix(const Tensor& x, int64_t k, Pass pass) {
     Part* const on = part(k, pass, false);
     if (!on) return;
-    kernels().gather_mix(problem_.real,
-                         {on->graph, problem_.loops, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features,
-                          pass.links.data(), int64_t(pass.links.size()), torch_team, on->near_row(),
-                          problem_.groups()});
+    kernels().gather_mix(
+        problem_.real, {on->graph, problem_.loops, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features,
+                        pass.links.data(), int64_t(pass.links.size()), torch_team, on->near_row(), problem_.groups()});
   }
 
   void mix_gather(const Tensor& y, int64_t k, bool accumulate, Pass pass) {
@@ -178,10 +176,9 @@ class Structure {
     Part* const on = part(k, pass, false);
     if (!on) return;
     const Tensor sums = on->selection ? torch::stable::new_empty(grad, {on->graph.edges}) : grad;
-    kernels().edge_gradient(problem_.real,
-                            {on->graph, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features, pass.links.data(),
-                             int64_t(pass.links.size()), sums.mutable_data_ptr(), !on->selection, torch_team,
-                             problem_.groups()});
+    kernels().edge_gradient(problem_.real, {on->graph, x.const_data_ptr(), problem_.dag.ranks[k], problem_.features,
+                                            pass.links.data(), int64_t(pass.links.size()), sums.mutable_data_ptr(),
+                                            !on->selection, torch_team, problem_.groups()});
     if (on->selection)
       on->selection->add_edges(sums.const_data_ptr(), grad.mutable_data_ptr(), grad.element_size(), torch_team);
   }
@@ -282,8 +279,7 @@ class Structure {
 Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors& backward, const Ints& ranks, const Ints& tails,
-                  const Ints& heads, const MaybeInts& chosen, const Tensors& needed,
-                  const MaybeInts& group_sizes) {
+                  const Ints& heads, const MaybeInts& chosen, const Tensors& needed, const MaybeInts& group_sizes) {
   CpuProblem problem(h, w, ranks, tails, heads, chosen, group_sizes);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);

@@ -37,7 +37,7 @@ TENSUS_INLINE void gather(const T* x, int64_t width, const I* col, const Sum<T>*
   });
 }
 
-constexpr int64_t kLong = 2048;  // edges: more are summed in parts, so that errors do not grow with their number
+constexpr int64_t kPartEdges = 2048;  // more edges are summed in parts, so that errors do not grow with their number
 
 template <int W, class T, class I>
 TENSUS_INLINE void gather_edges(const Rows<Sum<T>, I>& g, int64_t begin, int64_t count, Sum<T> scale, const T* x,
@@ -47,16 +47,16 @@ TENSUS_INLINE void gather_edges(const Rows<Sum<T>, I>& g, int64_t begin, int64_t
   else gather<W, false>(x, width, g.col + begin, (const Sum<T>*)nullptr, count, readable, scale, out);
 }
 
-// Sums of kLong edges, kLong of which are summed in their turn.
+// Sums of kPartEdges edges, kPartEdges of which are summed in their turn.
 template <class T, class I>
 __attribute__((noinline)) void gather_long(const Rows<Sum<T>, I>& g, int64_t begin, int64_t count, Sum<T> scale,
                                            const T* x, int64_t width, Sum<T>* out) {
-  const int64_t step = count > kLong * kLong ? kLong * kLong : kLong;
+  const int64_t step = count > kPartEdges * kPartEdges ? kPartEdges * kPartEdges : kPartEdges;
   const Scratch<Sum<T>> part(width);
   for (int64_t done = 0; done < count; done += step) {
     const int64_t size = smaller(count - done, step);
     Sum<T>* const to = done ? part.get() : out;
-    if (size > kLong) gather_long(g, begin + done, size, scale, x, width, to);
+    if (size > kPartEdges) gather_long(g, begin + done, size, scale, x, width, to);
     else gather_edges<0>(g, begin + done, size, scale, x, width, to);
     for (int64_t t = 0; done && t < width; ++t) out[t] += part[t];
   }
@@ -66,7 +66,7 @@ template <int W, class T, class I>
 TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, Sum<T>* out) {
   const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin;
   const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
-  if (count > kLong) gather_long(g, begin, count, scale, x, width, out);
+  if (count > kPartEdges) gather_long(g, begin, count, scale, x, width, out);
   else gather_edges<W>(g, begin, count, scale, x, width, out);
 }
 
@@ -138,7 +138,7 @@ template <int R, int K, int F, int U, class A, class T>
 TENSUS_INLINE void inner_stripe(const A* x, const T* y, int64_t features, int64_t begin, int64_t end,
                                 Pack<A, kLanes<A>>* lanes, int64_t columns) {
   constexpr int L = kLanes<A>;
-  constexpr bool kLong = U == kAll;              // short sums begin with the lanes, long ones are added to them
+  constexpr bool kLong = U == kAll;               // short sums begin with the lanes, long ones are added to them
   constexpr int H = kLong && R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
   const int64_t size = known<F>(features), stripes = product_vectors<U, A>(size);
   Pack<A, L> sum[H][R][K] = {};

@@ -341,10 +341,9 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
     run(true, [&](const Segments& graph, RowMap near_row, const Selection*) {
       const Order order = Order::of<I>(graph);
       std::vector<A> mixed(graph.nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
-      kernels.mix_gather(Type<T>::real,
-                         {graph, g.loops, order.rel_ptr.data(), order.segment.data(), order.row.data(), y.data(),
-                          accumulate, rank, features, links.data(), count, mixed.data(), sums.data(), team, near_row,
-                          groups});
+      kernels.mix_gather(Type<T>::real, {graph, g.loops, order.rel_ptr.data(), order.segment.data(), order.row.data(),
+                                         y.data(), accumulate, rank, features, links.data(), count, mixed.data(),
+                                         sums.data(), team, near_row, groups});
     });
     compare(y, want, "mix_gather");
   }
