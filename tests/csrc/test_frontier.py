@@ -16,6 +16,7 @@ def test_walks_under_sanitizers(sanitizer, tmp_path):
     jobs = [
         ("test", HERE / "test_frontier.cpp", flags),
         ("frontier", CSRC / "cpu/frontier.cpp", flags),
+        ("arena", CSRC / "cpu/arena.cpp", flags),
     ]
     program = tmp_path / "test_frontier"
     build(program, jobs, [f"-fsanitize={sanitizer}", "-lpthread"])
