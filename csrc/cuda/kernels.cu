@@ -180,7 +180,9 @@ template <class I> class Launches {
 
   template <int P, int V, bool kGradient> void run() {
     constexpr int Q = kMixed<kGradient>;
-    pass_.teams = power_of_two(ceil_div(pass_.columns, Q), kMaxTeams<kGradient>);
+    // Two teams share the edges of a row, where a warp has room for them, even if one of them has no columns.
+    const int room = 32 / power_of_two(ceil_div(pass_.features, V), 32);
+    pass_.teams = larger(power_of_two(ceil_div(pass_.columns, Q), kMaxTeams<kGradient>), smaller(2, room));
     pass_.lanes = larger(P, power_of_two(ceil_div(pass_.features, V), 32 / pass_.teams));
     set_packed(P, pass_.teams * Q);
     if (error_) return;
