@@ -4,6 +4,7 @@ They are compared with the operators for the CPU. A GPU is needed only to run th
 see tests/propagation/test_cuda.py.
 """
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from torch.utils import cpp_extension
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.cuda import traffic
 from tensus_tn import Dag, RelationGraph, propagate_dag
 from tensus_tn.propagation import operators
 from tensus_tn.propagation.arguments import Arguments
@@ -47,6 +49,7 @@ def on_simt(simt, tmp_path_factory):
     for name, schema in operators.SCHEMAS.items():
         library.define(name + schema)
     torch.ops.load_library(target)
+    OnSimt.launches = ctypes.CDLL(str(target)).simt_launches
     yield OnSimt
     library._destroy()
 
@@ -133,6 +136,31 @@ def test_operators_group_by_group(on_simt):
     (got,) = run_by_group(run, given.h, given.w, given.group_sizes)
     (want,) = torch.ops.tensus_tn.propagate(*given)
     assert (got - want).abs().max() <= 1e-12 * want.abs().max()
+
+
+@pytest.mark.parametrize("inner", [1, 2, 4])
+def test_launches_are_those_that_are_foretold(on_simt, monkeypatch, inner):
+    """The count on docs/cuda-traffic.md, on a graph with long rows."""
+    monkeypatch.setattr(traffic, "SPLIT", 8)  # as the kernels are built here
+    graph = RelationGraph.from_scipy({"r": sp.csr_array(np.ones((12, 12)))}, identity=True)
+    dag = Dag.complete(4)
+    rank = {k: inner if 0 < k < 4 else 1 for k in dag.nodes}
+    h = torch.randn(12, 1, 8, requires_grad=True)
+    weights = {(j, k): torch.randn(2, rank[j], rank[k], requires_grad=True) for j, k in dag.edges}
+
+    def foretold(backward):
+        s = graph.backward if backward else graph.forward
+        each = (traffic.ours(graph, s, one, 8) for one in traffic.passes(dag, rank, backward))
+        return traffic.before_passes(s) + sum(one.launches for one in each)
+
+    with on_simt():
+        start = on_simt.launches()
+        sink = propagate_dag(graph, dag, h, weights)
+        between = on_simt.launches()
+        torch.autograd.grad(sink.sum(), [h, *weights.values()])
+        end = on_simt.launches()
+    assert between - start == foretold(backward=False)
+    assert end - between == foretold(backward=True)
 
 
 def test_operators_refuse_what_does_not_fit(on_simt):

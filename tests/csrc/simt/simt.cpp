@@ -70,6 +70,7 @@ struct Seats {
 };
 
 uint64_t seed = 0;
+int64_t launched = 0;
 std::string first_error;
 
 // One block at a time; the scheduler itself runs on the caller's stack.
@@ -258,6 +259,7 @@ void fail(const char* message) {
 
 void run(int64_t blocks, int threads, size_t shared, Body body, const void* arguments) {
   if (!first_error.empty()) return;
+  ++launched;
   if (blocks < 1 || blocks > kMaxBlocks || threads < 1 || threads > 1024 || shared > kMaxShared) {
     first_error = "invalid launch";
     return;
@@ -287,3 +289,5 @@ const char* error() {
 void set_seed(uint64_t value) { seed = value; }
 
 }  // namespace simt
+
+extern "C" __attribute__((visibility("default"))) int64_t simt_launches() { return simt::launched; }  // so far
