@@ -6,4 +6,4 @@ from tests.csrc.sanitizing import check_kernels
 
 @needs_compiler
 def test_kernels_under_address_and_undefined_behaviour_sanitizers(tmp_path):
-    check_kernels("-fsanitize=address,undefined", ["plain", "avx2"], tmp_path)
+    check_kernels("address,undefined", ["plain", "avx2"], tmp_path)
