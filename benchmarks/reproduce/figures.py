@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import matplotlib
@@ -16,12 +16,13 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmarks.reproduce.runs import processor_seconds
+from benchmarks.reproduce.confidence import half_width
+from benchmarks.reproduce.runs import RANK_STUDY, processor_seconds
 from benchmarks.reproduce.settings import NODES, PAIRS
 from tensus_tn.nn import MetaGraph
 
 Results = Sequence[dict[str, Any]]
-RANKS = {"rank1": 1, "tensus": 2, "tensus-d3": 3, "tensus-d4": 4, "tensus-d5": 5}
+RANKS = {"recipe-rank1": 1, "recipe": 2, "recipe-d3": 3, "recipe-d4": 4, "recipe-d5": 5}
 COLORS = {"tensus": "#1b6ca8", "cp": "#d1495b", "rank1": "#6a994e", "diffmg": "#8d6a9f"}
 LABELS = {"tensus": "TENSUS, d = 2", "cp": "CP", "rank1": "d = 1", "diffmg": "DiffMG"}
 
@@ -53,19 +54,24 @@ def _panels(count: int, height: float = 2.6) -> tuple[Any, list[Axes]]:
 
 
 def _rank(results: Results) -> Any:
-    """Scores and search time against the rank."""
-    figure, axes = _panels(len(NODES) + 1)
-    for ax, data in zip(axes, NODES, strict=False):
-        for split, color in (("val", "#999999"), ("test", COLORS["tensus"])):
-            points = _by_rank(results, data, itemgetter(split))
-            ax.errorbar(*points, marker="o", capsize=3, color=color, label=split)
-        ax.set(title=data, xlabel="rank d", xticks=range(1, 6))
-    axes[0].set_ylabel("macro-F1")
+    """Scores and time of the defaults against the rank, and of CP, with confidence intervals."""
+    figure, axes = _panels(len(RANK_STUDY) + 1)
+    for ax, data in zip(axes, RANK_STUDY, strict=False):
+        points = _by_rank(results, data, itemgetter("test"))
+        ax.errorbar(*points, marker="o", capsize=3, color=COLORS["tensus"], label="TENSUS")
+        if cp := [r["test"] for r in _runs(results, data, "recipe-cp")]:
+            ax.errorbar(
+                [2.15], [fmean(cp)], [half_width(cp)], marker="s", capsize=3, color=COLORS["cp"],
+                label="CP, as many parameters", linestyle="none",
+            )  # fmt: skip
+        ax.set(title=f"{data}, soft", xlabel="rank d", xticks=range(1, 6))
+    axes[0].set_ylabel("test macro-F1")
     axes[0].legend()
-    for data in NODES:
-        ranks, means, errors = _by_rank(results, data, processor_seconds)
-        axes[-1].errorbar(ranks, means, errors, marker="o", capsize=3, label=data)
-    axes[-1].set(title="processor seconds of a run", xlabel="rank d", xticks=range(1, 6))
+    for data in RANK_STUDY:
+        axes[-1].errorbar(
+            *_by_rank(results, data, processor_seconds), marker="o", capsize=3, label=data
+        )
+    axes[-1].set(title="processor seconds of a training", xlabel="rank d", xticks=range(1, 6))
     axes[-1].set_ylim(bottom=0)
     axes[-1].legend()
     return figure
@@ -74,12 +80,13 @@ def _rank(results: Results) -> Any:
 def _by_rank(
     results: Results, data: str, value: Callable[[dict[str, Any]], float]
 ) -> tuple[list[int], list[float], list[float]]:
+    """Ranks, means, and halves of their 95 % confidence intervals."""
     ranks, means, errors = [], [], []
     for method, rank in RANKS.items():
         if values := [value(r) for r in _runs(results, data, method)]:
             ranks.append(rank)
             means.append(fmean(values))
-            errors.append(stdev(values) if len(values) > 1 else 0.0)
+            errors.append(half_width(values))
     return ranks, means, errors
 
 

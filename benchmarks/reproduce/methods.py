@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -12,26 +13,38 @@ import torch
 from torch import nn
 
 from benchmarks.reproduce.candidates import make_score
+from benchmarks.reproduce.gtn import Gtn
+from benchmarks.reproduce.labels import with_more_labels
+from benchmarks.reproduce.metapath2vec import classify, walk_vectors
 from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.settings import (
+    AVERAGED,
     BUDGET,
     DIFFMG_RESTARTS,
+    GTN_COMMANDS,
+    GTN_SETTINGS,
     GTN_STEPS,
+    MORE_LABELS,
     NODES,
     PAIR_PATIENCE,
+    PATIENT,
     PEER_GRID,
     PUBLISHED,
     SOFT,
     TUNED,
+    WALK_PATHS,
+    WALKS,
 )
 from tensus_tn import Dag, DagTensor
 from tensus_tn.dag import Edge
 from tensus_tn.data import Normalisation, load
-from tensus_tn.nn import MetaGraph, TwoTowers
+from tensus_tn.nn import MetaGraph, TwoTowers, average
 from tensus_tn.tasks import PAIRS as RECOMMENDATION
 from tensus_tn.tasks import (
     Config,
+    Result,
     Task,
+    Trainer,
     best_meta_graphs,
     build_model,
     cross_entropy_search,
@@ -41,8 +54,9 @@ from tensus_tn.tasks import (
     preset,
     restore,
     run,
+    run_average,
 )
-from tensus_tn.tasks.task import Inputs
+from tensus_tn.tasks.task import Inputs, NodeClassification
 
 Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]
@@ -58,6 +72,37 @@ _PUBLISHED_LINKS = [(k, k + 1) for k in range(4)] + [
 
 def searched(data: str, task: Task, seed: int, *, rank: int, ties: str) -> Outcome:
     """Draw meta-graphs from the tensor, refit it to the best by validation; train the finalists."""
+    config, finalists, found = _finalists(data, task, seed, rank, ties)
+    return _best([_derived(config, task, chosen) for chosen in finalists]) | found
+
+
+def averaged_meta_graphs(data: str, task: Task, seed: int) -> Outcome:
+    """The same search, but the scores of all finalists are averaged."""
+    config, finalists, found = _finalists(data, task, seed, 2, "node")
+    start, models, results = time.process_time(), [], []
+    for chosen in finalists:
+        torch.manual_seed(seed)
+        models.append(build_model(config, task.spec, chosen))
+        results.append(fit(models[-1], task, config, chosen))
+    trainer = Trainer(average(models), task, config)
+    scores = {split: trainer.evaluate(split) for split in ("val", "test")}
+    result = replace(results[0], **scores)
+    return _outcome(result, task, time.process_time() - start) | found
+
+
+def averaged_seeds(data: str, task: Task, seed: int) -> Outcome:
+    """The library's defaults with several seeds, the scores of all averaged."""
+    start = time.process_time()
+    config = Config(data=data, seed=AVERAGED * seed, progress=False)
+    task = _recipe_task(data, config.normalisation, config.inputs)
+    return _outcome(run_average(config, AVERAGED, task), task, time.process_time() - start)
+
+
+Found = tuple[Config, list[list[list[MetaGraph]]], Outcome]
+
+
+def _finalists(data: str, task: Task, seed: int, rank: int, ties: str) -> Found:
+    """The settings, the best meta-graphs of a search, and what there is to say of it."""
     config = _equal_parameters(_config(data, seed, rank=rank, ties=ties), task)
     budget, start = BUDGET[data], time.process_time()
     tensors = _tensors(config, task)
@@ -71,9 +116,9 @@ def searched(data: str, task: Task, seed: int, *, rank: int, ties: str) -> Outco
     )
     seconds = time.process_time() - start
     finalists = [[[m] for m in candidate.meta_graphs] for candidate in found[: budget.finalists]]
-    outcome = _best([_derived(config, task, chosen) for chosen in finalists])
     cores = sum(tensor.num_parameters for tensor in tensors)
-    return outcome | {"search": history, "search_seconds": seconds, "core_parameters": cores}
+    said = {"search": history, "search_seconds": seconds, "core_parameters": cores}
+    return config, finalists, said
 
 
 def diffmg(data: str, task: Task, seed: int) -> Outcome:
@@ -120,9 +165,19 @@ def recipe(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
     """The library's defaults as they are, for nodes or for pairs: soft, one training, no search."""
     settings = {} if data in NODES else dict(RECOMMENDATION)
     config = Config(data=data, seed=seed, progress=False).with_values({**settings, **changes})
-    task = _recipe_task(data, config.normalisation, config.inputs)
+    return _by_defaults(config, _recipe_task(data, config.normalisation, config.inputs))
+
+
+def more_labels(data: str, task: Task, seed: int) -> Outcome:
+    """The defaults, with test nodes among the training ones; scored on the others."""
+    config = Config(data=data, seed=seed, progress=False)
+    known = with_more_labels(load(data), MORE_LABELS[data], seed)
+    return _by_defaults(config, make_task(known, config.normalisation))
+
+
+def _by_defaults(config: Config, task: Task) -> Outcome:
     config = _equal_parameters(config, task)
-    torch.manual_seed(seed)
+    torch.manual_seed(config.seed)
     model = build_model(config, task.spec)
     cores = sum(core.numel() for core in model.arch_parameters())
     return _trained(model, task, config) | {"core_parameters": cores}
@@ -134,15 +189,38 @@ def _recipe_task(data: str, normalisation: Normalisation, inputs: Inputs) -> Tas
 
 
 def gtn(data: str, task: Task, seed: int) -> Outcome:
-    """A path of rank 1, soft."""
+    """A path of rank 1, soft, in DiffMG's network."""
     return soft(data, task, seed, topology="path", steps=GTN_STEPS[data], rank=1)
+
+
+def gtn_published(data: str, task: Task, seed: int, *, rank: int) -> Outcome:
+    """GTN's own network and training; at a higher rank, TENSUS on its path (eq. 9)."""
+    layers, epochs = GTN_COMMANDS[data]
+    changes = {**GTN_SETTINGS, "epochs": epochs, "rank": rank}
+    config = Config(data=data, seed=seed, progress=False).with_values(changes)
+    torch.manual_seed(seed)
+    model = Gtn(task.data, layers + 1, rank)
+    cores = sum(p.numel() for p in model.channels.parameters())
+    return _trained(model, task, config) | {"core_parameters": cores}
+
+
+def metapath2vec(data: str, task: Task, seed: int) -> Outcome:
+    """PyG's, and logistic regression on the vectors, its penalty by validation."""
+    assert isinstance(task, NodeClassification)
+    torch.manual_seed(seed)
+    start = time.process_time()
+    scores = classify(task, walk_vectors(task.data, WALK_PATHS[data], WALKS))
+    return {
+        "val": scores["val"], "test": scores["test"], "criterion": -scores["val"], "curve": [],
+        "meta_graphs": [], "train_seconds": time.process_time() - start,
+    }  # fmt: skip
 
 
 def peer(data: str, task: Task, seed: int, *, name: str) -> Outcome:
     """A network of PyG, with the best of a few settings by validation."""
-    outcomes = []
+    outcomes, longer = [], PATIENT.get(name, {}) if data in NODES else {}
     for changes in PEER_GRID:
-        config = _config(data, seed, tuned=False, **changes)
+        config = _config(data, seed, tuned=False, **changes, **longer)
         torch.manual_seed(seed)
         layers = PEERS[name](task.data, config.hidden)
         model: nn.Module = Peer(task, layers, config.hidden, config.dropout)
@@ -159,6 +237,12 @@ METHODS: dict[str, Method] = {
     "published-tuned": partial(published, tuned=True),
     "rank1": partial(searched, rank=1, ties="node"),
     "gtn": gtn,
+    "gtn-published": partial(gtn_published, rank=1),
+    "gtn-tensus": partial(gtn_published, rank=2),
+    "metapath2vec": metapath2vec,
+    "average-seeds": averaged_seeds,
+    "average-meta-graphs": averaged_meta_graphs,
+    "more-labels": more_labels,
     "soft": partial(soft, rank=2),
     "soft-cp": partial(soft, rank=2, ties="global"),
     "soft-rank1": partial(soft, rank=1),
@@ -200,6 +284,10 @@ def _derived(config: Config, task: Task, chosen: Sequence[Sequence[MetaGraph]]) 
 def _trained(model: nn.Module, task: Task, config: Config, *chosen: Any) -> Outcome:
     start = time.process_time()
     result = fit(model, task, config, *chosen)
+    return _outcome(result, task, time.process_time() - start)
+
+
+def _outcome(result: Result, task: Task, seconds: float) -> Outcome:
     return {
         "val": 100 * result.val[task.metric],
         "test": 100 * result.test[task.metric],
@@ -208,7 +296,7 @@ def _trained(model: nn.Module, task: Task, config: Config, *chosen: Any) -> Outc
         "best_epoch": result.best_epoch,
         "curve": [round(100 * record[f"val_{task.metric}"], 2) for record in result.history],
         "meta_graphs": result.meta_graphs,
-        "train_seconds": time.process_time() - start,
+        "train_seconds": seconds,
         "settings": {key: result.config[key] for key in _RECORDED},
     }
 

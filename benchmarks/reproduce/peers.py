@@ -1,4 +1,4 @@
-"""Networks of PyG under the same protocol: GCN, GAT, RGCN, HGT and HAN."""
+"""Networks under the same protocol: GCN, GAT, RGCN, HGT and HAN of PyG, and MAGNN."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, HANConv, HGTConv, RGCNConv
 from torch_geometric.transforms import AddMetaPaths
 
+from benchmarks.reproduce.magnn import Magnn
 from tensus_tn.data import Dataset
 from tensus_tn.nn.projection import Projections
 from tensus_tn.tasks import Task
 
 HEADS = 8
-#: HAN's meta-paths, from the target type and back to it, as the relations that carry the features.
+#: Of HAN and MAGNN: from the target type and back to it, as the relations that carry the features.
 META_PATHS = {
     "dblp": [["PA", "AP"], ["PA", "CP", "PC", "AP"]],
     "acm": [["AP", "PA"], ["SP", "PS"]],
@@ -106,10 +107,15 @@ def _han(data: Dataset, size: int) -> nn.Module:
     return Heterogeneous(graph.edge_index_dict, [HANConv(size, size, graph.metadata(), HEADS)])
 
 
+def _magnn(data: Dataset, size: int) -> nn.Module:
+    return Magnn(data, META_PATHS[data.name], size)
+
+
 PEERS: dict[str, Callable[[Dataset, int], nn.Module]] = {
     "gcn": _gcn,
     "gat": _gat,
     "rgcn": _rgcn,
     "hgt": _hgt,
     "han": _han,
+    "magnn": _magnn,
 }

@@ -8,15 +8,29 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.reproduce import figures
+from benchmarks.reproduce.confidence import half_width
 from benchmarks.reproduce.results import read
-from benchmarks.reproduce.runs import plan, processor_seconds
-from benchmarks.reproduce.settings import BUDGET, DATA, NODES, PAIRS, PAPER, PARTIAL, SOFT, TUNED
+from benchmarks.reproduce.runs import RANK_STUDY, plan, processor_seconds
+from benchmarks.reproduce.settings import (
+    BUDGET,
+    DATA,
+    MORE_LABELS,
+    NODES,
+    PAIRS,
+    PAPER,
+    PARTIAL,
+    SOFT,
+    TUNED,
+)
 from benchmarks.timing import machine_facts
 
 Results = Sequence[dict[str, Any]]
 
 TITLES = {
-    "gcn": "GCN", "gat": "GAT", "rgcn": "RGCN", "han": "HAN", "hgt": "HGT", "gtn": "GTN (path, soft)",
+    "metapath2vec": "metapath2vec",
+    "gcn": "GCN", "gat": "GAT", "rgcn": "RGCN", "han": "HAN", "magnn": "MAGNN, small", "hgt": "HGT",
+    "gtn-published": "GTN as published", "gtn-tensus": "TENSUS, d = 2, on GTN's path",
+    "gtn": "GTN's path in DiffMG's network",
     "diffmg": "DiffMG, its search",
     "diffmg-restarts": "DiffMG, best of 3 searches",
     "published": "DiffMG, its published meta-graph",
@@ -27,6 +41,8 @@ TITLES = {
     "rank1": "d = 1, our search", "cp": "CP, our search", "tensus": "TENSUS, d = 2, our search",
     "rank1-either": "d = 1, soft or searched", "cp-either": "CP, soft or searched",
     "tensus-either": "TENSUS, d = 2, soft or searched",
+    "average-seeds": "TENSUS, the defaults, 5 seeds averaged",
+    "average-meta-graphs": "TENSUS, our search, best 3 meta-graphs averaged",
 }  # fmt: skip
 
 #: Rows made of two others: for each seed the searched meta-graph or the soft model, by validation.
@@ -41,6 +57,14 @@ EITHER = {
 TENSUS = "tensus-either"
 OTHERS = (
     "diffmg", "diffmg-restarts", "published", "published-tuned", "cp-either", "rank1-either",
+)  # fmt: skip
+
+
+#: The rank study: the defaults, our search, and what both are called.
+RANK_ROWS = (
+    ("recipe-rank1", "rank1", "d = 1"), ("recipe", "tensus", "d = 2"),
+    *((f"recipe-d{d}", f"tensus-d{d}", f"d = {d}") for d in (3, 4, 5)),
+    ("recipe-cp", "cp", "CP, as many parameters as d = 2"),
 )  # fmt: skip
 
 
@@ -87,7 +111,8 @@ def scores(results: Results, data: Sequence[str], split: str = "test") -> list[s
         for name in data:
             cells.append(spread(ours[name]))
             if split == "test":
-                cells.append(f"{PAPER[method][name]:.2f}" if method in PAPER else "-")
+                theirs = PAPER.get(method, {}).get(name)
+                cells.append("-" if theirs is None else f"{theirs:.2f}")
         if any(ours.values()):
             rows.append(cells)
     paper = ["paper"] if split == "test" else []
@@ -144,21 +169,70 @@ def times(results: Results) -> list[str]:
     return table(["processor seconds", *NODES, *PAIRS], rows)
 
 
+def ranks(results: Results) -> list[str]:
+    """Test scores of the defaults and of our search at every rank, with confidence intervals."""
+    rows = []
+    for soft, search, title in RANK_ROWS:
+        cells = [title]
+        for name in RANK_STUDY:
+            runs = select(results, name, soft)
+            cells.append(interval([r["test"] for r in runs]))
+            cells.append(f"{fmean(map(processor_seconds, runs)):.1f}" if runs else "-")
+            cells.append(interval([r["test"] for r in select(results, name, search)]))
+        rows.append(cells)
+    columns = [f"{name}, {what}" for name in RANK_STUDY for what in ("soft", "seconds", "searched")]
+    return table(["", *columns], rows)
+
+
+def interval(values: Sequence[float]) -> str:
+    """The mean, half the width of its 95 % confidence interval (Student's t), and of how many."""
+    if len(values) < 2:
+        return spread(values)
+    return f"{fmean(values):.2f} ± {half_width(values):.2f} ({len(values)})"
+
+
+def labels(results: Results) -> list[str]:
+    """The defaults with the labels of the split, and with more of them."""
+    rows = []
+    for method, title in (("recipe", "as in the paper"), ("more-labels", "70 % of all labels")):
+        cells = [title]
+        for name in NODES:
+            cells.append(spread([r["test"] for r in select(results, name, method)]))
+        rows.append(cells)
+    counts = ", ".join(f"{count:,}" for count in MORE_LABELS.values())
+    return [*table(["labels to train with", *NODES], rows), "", f"70 % are {counts} labels."]
+
+
+def total_time(results: Results) -> str:
+    """The processor time of the runs that there are, in minutes, and how many are missing."""
+    known = {(r["data"], r["method"], r["seed"]) for r in results}
+    planned = plan(5)
+    there = [r for r in results if (r["data"], r["method"], r["seed"]) in set(planned)]
+    minutes = sum(map(processor_seconds, there)) / 60
+    missing = sum(run not in known for run in planned)
+    return (
+        f"{minutes:.0f} processor minutes for {len(there)} of the {len(planned)} runs of the plan"
+        + (f"; {missing} are missing" if missing else "")
+    )
+
+
 def page(results: Results, facts: dict[str, Any], prose: str) -> str:
     """Fill the tables into the text."""
-    runs, results = len(results), with_either(results)
+    runs, time = len(results), total_time(results)
+    results = with_either(results)
     parts = {
         "nodes": scores(results, NODES), "nodes_val": scores(results, NODES, "val"),
         "pairs": scores(results, PAIRS), "pairs_val": scores(results, PAIRS, "val"),
         "types": types(results), "verdict": verdict(results), "settings": settings(),
-        "times": times(results), "partial": partial(results),
+        "times": times(results), "partial": partial(results), "ranks": ranks(results),
+        "labels": labels(results),
     }  # fmt: skip
     machine = (
         f"{facts['processor']}, {facts['cores']} cores, one thread a run, torch {facts['torch']}, "
         f"{facts['date']}; {runs} runs"
     )
     filled = {key: "\n".join(lines) for key, lines in parts.items()}
-    return prose.format(**filled, machine=machine, planned=len(list(plan(5))))
+    return prose.format(**filled, machine=machine, total_time=time)
 
 
 def types(results: Results) -> list[str]:
