@@ -37,8 +37,9 @@ template <class T> const T* data(const Tensor& t) { return static_cast<const T*>
 
 template <class T> void check_ids(const Tensor& t, const char* name, int64_t lowest, int64_t size) {
   const T* x = data<T>(t);
-  for (int64_t k = 0; k < t.numel(); ++k)
-    STD_TORCH_CHECK(lowest <= x[k] && x[k] < size, name, " must lie in ", lowest, " .. ", size - 1, ", got ", x[k]);
+  const auto wrong = [=](T id) { return id < lowest || id >= size; };
+  const T* found = std::find_if(x, x + t.numel(), wrong);
+  STD_TORCH_CHECK(found == x + t.numel(), name, " must lie in ", lowest, " .. ", size - 1, ", got ", *found);
 }
 
 // ptr[0] = 0 <= ptr[1] <= ... = size

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "popularity.h"
 
 // The loops over edges are compiled for several instruction sets, and the loader chooses among them.
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(TENSUS_NO_CLONES)
@@ -134,14 +135,11 @@ struct Runs {
 
 // What all blocks of a call share.
 struct Shared {
-  Runs runs;                    // of all entities
-  std::vector<double> popular;  // log(1 + count) of every popular answer
+  Runs runs;  // of all entities
 
   explicit Shared(const Walk& walk) {
     runs.clear();
     for (int64_t v = 0; v < walk.graph.entities; ++v) runs.add_row(walk.graph, v);
-    if (const Popularity& p = walk.popularity; p.ptr)
-      for (int64_t k = 0; k < p.ptr[walk.dag.relations]; ++k) popular.push_back(std::log1p(double(p.count[k])));
   }
 };
 
@@ -369,7 +367,7 @@ template <class Real, int B> class Block {
   using X = Columns<Real, B>;
 
   Block(const Walk& walk, const Shared& shared)
-      : walk_(walk), shared_(shared), slot_(walk.graph.entities, -1), states_(walk.dag.states),
+      : walk_(walk), shared_(shared), standing_(walk), slot_(walk.graph.entities, -1), states_(walk.dag.states),
         grads_(walk.dag.states) {
     int64_t widest = 1;
     for (int64_t k = 0; k < walk.dag.states; ++k) widest = std::max(widest, walk.dag.ranks[k]);
@@ -398,7 +396,7 @@ template <class Real, int B> class Block {
     for (int64_t e = dag.link_count - 1; e >= 0; --e)
       pull_all(job(e, sums + weight_offset(walk_, e)), columns_of(room_));
     for (int64_t k = 0; k < count; ++k) dw[k] += total<Real, B>(sums[k]);
-    add_popularity_gradient(dw + count);
+    dw[count] += Real(popularity_gradient());
     grads_[dag.states - 1].swap(states_[dag.states - 1]);
   }
 
@@ -416,7 +414,27 @@ template <class Real, int B> class Block {
   int64_t slot(int64_t entity) const { return slot_[entity]; }
   int64_t entity(int64_t slot) const { return dense_ ? slot : reached_[slot]; }
   Real* sink() { return states_.back().data(); }  // (reached, B)
-  Real score(int64_t entity, int64_t c) { return slot_[entity] < 0 ? Real(0) : sink()[slot_[entity] * B + c]; }
+  const Standing<Real>& standing() const { return standing_; }
+
+  Real score(int64_t entity, int64_t c) {
+    return slot_[entity] < 0 ? standing_.weight() * Real(popularity(entity, c)) : sink()[slot_[entity] * B + c];
+  }
+
+  // log(1 + count) of an entity, the query's own fact not counted.
+  double popularity(int64_t entity, int64_t c) const {
+    const WalkQueries& q = walk_.queries;
+    const bool own = q.own[first_ + c] >= 0 && q.answer[first_ + c] == entity;
+    return own ? standing_.log_without_one(entity) : standing_.log_of(entity);
+  }
+
+  // Calls visit(number) for the popular entities that are not reached.
+  template <class Visit> void each_popular_unreached(const Visit& visit) const {
+    for (int64_t k = 0; k < standing_.count(); ++k)
+      if (slot_[standing_.entity(k)] < 0) visit(k);
+  }
+
+  // What the score of an entity that is not reached says about the weight of popularity.
+  void add_to_popularity_gradient(double x) { popularity_gradient_ += x; }
 
   // Calls visit(entity) for the known answers of a column other than its answer.
   template <class Visit> void each_other(int64_t c, const Visit& visit) const {
@@ -425,15 +443,18 @@ template <class Real, int B> class Block {
       if (q.known[k] != q.answer[first_ + c]) visit(q.known[k]);
   }
 
-  // Sets the scores of known answers other than the answer to -inf; returns how many entities that compete with the
-  // answer were not reached (the answer not counted).
-  int64_t rule_out(int64_t c) {
-    int64_t unreached = walk_.graph.entities - reached() - (slot_[walk_.queries.answer[first_ + c]] < 0);
+  // Sets the scores of known answers other than the answer to -inf; returns the entities that compete with the answer
+  // and were not reached (the answer not counted).
+  Rest rule_out(int64_t c) {
+    Rest rest = rest_;
+    const int64_t answer = walk_.queries.answer[first_ + c];
+    if (slot_[answer] < 0) standing_.take_out(rest, answer);
     each_other(c, [&](int64_t v) {
-      if (slot_[v] < 0) --unreached;
+      if (slot_[v] < 0) standing_.take_out(rest, v);
       else sink()[slot_[v] * B + c] = -std::numeric_limits<Real>::infinity();
     });
-    return unreached;
+    if (standing_.little_of(rest)) recount(rest, c);
+    return rest;
   }
 
   // Edges that all links look at.
@@ -447,6 +468,7 @@ template <class Real, int B> class Block {
   void begin(int64_t first, int64_t last) {
     first_ = first, columns_ = last - first;
     relation_ = walk_.queries.relation[first];
+    standing_.turn_to(relation_);
     reach();
     if (dense_) take_everything();
     else take_reached();
@@ -454,6 +476,23 @@ template <class Real, int B> class Block {
   }
 
  private:
+  // The rest again, one by one: where little is left of large sums, it is not what their difference says.
+  void recount(Rest& rest, int64_t c) {
+    constexpr int32_t kIgnored = -2;
+    const auto set = [&](int64_t v, int32_t from, int32_t to) {
+      if (slot_[v] == from) slot_[v] = to;
+    };
+    const int64_t answer = walk_.queries.answer[first_ + c];
+    each_other(c, [&](int64_t v) { set(v, -1, kIgnored); });
+    set(answer, -1, kIgnored);
+    rest.popular = 0, rest.logs = rest.exponentials = rest.slopes = 0;
+    each_popular_unreached([&](int64_t k) {
+      if (slot_[standing_.entity(k)] != kIgnored) standing_.put_in(rest, k);
+    });
+    each_other(c, [&](int64_t v) { set(v, kIgnored, -1); });
+    set(answer, kIgnored, -1);
+  }
+
   // What is reached in 0, 1, ... steps, but for the last step, which most edges belong to.
   void reach() {
     const FactGraph& g = walk_.graph;
@@ -483,7 +522,12 @@ template <class Real, int B> class Block {
   // Columns over all entities, which keep their numbers.
   void take_everything() {
     const FactGraph& g = walk_.graph;
-    rows_.assign(reached_.begin(), reached_.end());
+    rows_.clear();
+    for (int64_t t = 0, first = 0; t < int64_t(bounds_.size()); first = bounds_[t++]) {
+      // Those that take t steps, in the order of entities: so their edges are read one after the other.
+      for (int64_t v = 0; v < g.entities; ++v)
+        if (slot_[v] >= first && slot_[v] < bounds_[t]) rows_.push_back(v);
+    }
     for (int64_t v = 0; v < g.entities; ++v) slot_[v] = int32_t(v);
     bounds_.push_back(g.entities);
     const Runs& runs = shared_.runs;
@@ -502,8 +546,6 @@ template <class Real, int B> class Block {
       const Real* value = static_cast<const Real*>(g.value);
       value_.insert(value_.end(), value + begin, value + end);
     }
-    if (const Popularity& p = walk_.popularity; p.ptr)
-      for (int64_t k = p.ptr[relation_]; k < p.ptr[relation_ + 1]; ++k) visit(p.entity[k]);
     bounds_.push_back(int64_t(reached_.size()));
     rows_.resize(count);
     for (int64_t n = 0; n < count; ++n) rows_[n] = n;
@@ -546,39 +588,45 @@ template <class Real, int B> class Block {
 
   static X* columns_of(Numbers<Real>& numbers) { return reinterpret_cast<X*>(numbers.data()); }
 
-  // Calls visit(slot, log(1 + count), whether column c's own fact is counted) for the popular answers.
-  template <class Visit> void each_popular(const Visit& visit) const {
-    const Popularity& p = walk_.popularity;
-    for (int64_t k = p.ptr[relation_]; k < p.ptr[relation_ + 1]; ++k) {
-      for (int64_t c = 0; c < columns_; ++c) {
-        const int64_t n = first_ + c;
-        const bool own = walk_.queries.own[n] >= 0 && walk_.queries.answer[n] == p.entity[k];
-        visit(slot_[p.entity[k]], c, own ? std::log1p(double(p.count[k] - 1)) : shared_.popular[k]);
-      }
-    }
-  }
-
+  // To the scores of what is reached; the rest is counted.
   void add_popularity() {
-    if (!walk_.popularity.ptr) return;
-    const Real weight = static_cast<const Real*>(walk_.popularity.weight)[relation_];
-    each_popular([&](int64_t at, int64_t c, double x) { sink()[at * B + c] += weight * Real(x); });
+    rest_ = standing_.all(walk_.graph.entities);
+    for (int64_t n = 0; n < reached(); ++n) standing_.take_out(rest_, entity(n));
+    popularity_gradient_ = 0;
+    const Real weight = standing_.weight();
+    each_popular_reached([&](int64_t at, int64_t c, double x) { sink()[at * B + c] += weight * Real(x); });
   }
 
-  void add_popularity_gradient(Real* dweight) {
-    if (!walk_.popularity.ptr) return;
+  double popularity_gradient() const {
     const Real* grad = grads_.back().data();
-    double sum = 0;
-    each_popular([&](int64_t at, int64_t c, double x) { sum += double(grad[at * B + c]) * x; });
-    *dweight += Real(sum);
+    double sum = popularity_gradient_;
+    each_popular_reached([&](int64_t at, int64_t c, double x) { sum += double(grad[at * B + c]) * x; });
+    return sum;
+  }
+
+  // Calls visit(slot, column, log(1 + count)) for the popular entities that are reached, and then with what an own fact
+  // counts too much.
+  template <class Visit> void each_popular_reached(const Visit& visit) const {
+    if (standing_.count() == 0) return;
+    for (int64_t n = 0; n < reached(); ++n)
+      if (const double x = standing_.log_of(entity(n)); x > 0)
+        for (int64_t c = 0; c < columns_; ++c) visit(n, c, x);
+    for (int64_t c = 0; c < columns_; ++c) {
+      const int64_t answer = walk_.queries.answer[first_ + c];
+      if (slot_[answer] >= 0) visit(slot_[answer], c, popularity(answer, c) - standing_.log_of(answer));
+    }
   }
 
   const Walk& walk_;
   const Shared& shared_;
-  std::vector<int32_t> slot_;     // of every entity, -1 where it is not reached
-  std::vector<int64_t> reached_;  // entities, as they are reached
-  std::vector<int64_t> bounds_;   // how many are reached in 0, 1, ... steps
-  std::vector<int64_t> rows_;     // the slots of those that walks leave from, as they are reached
-  Runs runs_;                     // of these, and their edges
+  Standing<Real> standing_;
+  Rest rest_;                       // of all entities, whatever a query rules out
+  double popularity_gradient_ = 0;  // of entities that are not reached
+  std::vector<int32_t> slot_;       // of every entity, -1 where it is not reached
+  std::vector<int64_t> reached_;    // entities, as they are reached
+  std::vector<int64_t> bounds_;     // how many are reached in 0, 1, ... steps
+  std::vector<int64_t> rows_;       // the slots of those that walks leave from, the first reached first
+  Runs runs_;                       // of these, and their edges
   std::vector<int32_t> target_;
   std::vector<Real> value_;
   std::vector<Numbers<Real>> states_, grads_;  // (reached, rank, B)
@@ -643,22 +691,32 @@ void exponential_loss(Block<Real, B>& block, const WalkQueries& q, const Real* s
   const int64_t rows = block.reached();
   Real* x = block.sink();
   Real high[B] = {}, answer[B] = {};
-  double total[B] = {}, unreached[B] = {};
+  double total[B] = {};
+  Rest rest[B];
+  const double peak = block.standing().peak();
   for (int64_t c = 0; c < block.columns(); ++c) {
     const int64_t a = q.answer[block.first() + c];
     answer[c] = block.score(a, c);
-    unreached[c] = double(block.rule_out(c) + (block.slot(a) < 0));
-    high[c] = unreached[c] > 0 ? Real(0) : -std::numeric_limits<Real>::infinity();
+    rest[c] = block.rule_out(c);
+    high[c] = block.slot(a) < 0 ? answer[c] : -std::numeric_limits<Real>::infinity();
+    if (rest[c].plain > 0) high[c] = std::max(high[c], Real(0));
+    if (rest[c].exponentials > 0) high[c] = std::max(high[c], Real(peak + std::log(rest[c].exponentials)));
   }
   for (int64_t n = 0; n < rows; ++n)
     for (int c = 0; c < B; ++c) high[c] = std::max(high[c], x[n * B + c]);
   exponentiate_all(std::integral_constant<int, B>(), x, rows, high, total);
   Real scale[B] = {};
   for (int64_t c = 0; c < block.columns(); ++c) {
-    const int64_t n = block.first() + c;
-    total[c] += unreached[c] * std::exp(-double(high[c]));
-    loss[n] = Real(std::log(total[c]) + double(high[c]) - double(answer[c]));
-    scale[c] = Real(double(share[n]) / total[c]);
+    const int64_t n = block.first() + c, a = q.answer[n];
+    const double top = double(high[c]), of_popular = std::exp(peak - top);
+    const double of_answer = block.slot(a) < 0 ? std::exp(double(answer[c]) - top) : 0.0;
+    total[c] += double(rest[c].plain) * std::exp(-top) + rest[c].exponentials * of_popular + of_answer;
+    loss[n] = Real(std::log(total[c]) + top - double(answer[c]));
+    const double factor = double(share[n]) / total[c];
+    scale[c] = Real(factor);
+    block.add_to_popularity_gradient(factor * rest[c].slopes * of_popular);
+    if (block.slot(a) < 0)
+      block.add_to_popularity_gradient((factor * of_answer - double(share[n])) * block.popularity(a, c));
   }
   for (int64_t n = 0; n < rows; ++n)
     for (int c = 0; c < B; ++c) x[n * B + c] *= scale[c];
@@ -677,13 +735,18 @@ void linear_loss(Block<Real, B>& block, const WalkQueries& q, double floor, cons
     }
     const int64_t query = block.first() + c, at = block.slot(q.answer[query]);
     const double answer = double(block.score(q.answer[query], c)) + floor;
-    double total = floor * double(block.rule_out(c) + (at < 0));
+    const Rest rest = block.rule_out(c);
+    double total = floor * double(rest.plain + rest.popular) + double(block.standing().weight()) * rest.logs;
+    if (at < 0) total += answer;
     for (int64_t n = 0; n < rows; ++n)
       if (std::isfinite(x[n * B + c])) total += double(x[n * B + c]) + floor;
     loss[query] = Real(std::log(total) - std::log(answer));
     for (int64_t n = 0; n < rows; ++n)
       x[n * B + c] = std::isfinite(x[n * B + c]) ? Real(share[query] / total) : Real(0);
     if (at >= 0) x[at * B + c] -= Real(share[query] / answer);
+    const double of_answer = at < 0 ? (share[query] / total - share[query] / answer) : 0.0;
+    block.add_to_popularity_gradient(share[query] / total * rest.logs +
+                                     of_answer * block.popularity(q.answer[query], c));
   }
 }
 
@@ -716,9 +779,13 @@ template <class Real, int B> void scores_of(const Walk& walk, Real* scores) {
   const int64_t entities = walk.graph.entities;
   std::fill(scores, scores + walk.queries.count * entities, Real(0));
   each_block<Real, B>(walk, true, [&](Block<Real, B>& block, size_t) {
-    for (int64_t n = 0; n < block.reached(); ++n)
-      for (int64_t c = 0; c < block.columns(); ++c)
-        scores[(block.first() + c) * entities + block.entity(n)] = block.sink()[n * B + c];
+    const auto set = [&](int64_t c, int64_t entity) {
+      scores[(block.first() + c) * entities + entity] = block.score(entity, c);
+    };
+    for (int64_t c = 0; c < block.columns(); ++c) {
+      for (int64_t n = 0; n < block.reached(); ++n) set(c, block.entity(n));
+      block.each_popular_unreached([&](int64_t k) { set(c, block.standing().entity(k)); });
+    }
   });
 }
 
@@ -727,13 +794,21 @@ template <class Real, int B> void ranks_of(const Walk& walk, int64_t* higher, in
     for (int64_t c = 0; c < block.columns(); ++c) {
       const int64_t query = block.first() + c, answer = walk.queries.answer[query];
       const Real x = block.score(answer, c);
-      const int64_t unreached = block.rule_out(c);
-      int64_t above = x < 0 ? unreached : 0, same = x == 0 ? unreached : 0;
-      for (int64_t n = 0; n < block.reached(); ++n) {
-        const Real other = block.sink()[n * B + c];
-        above += other > x;
-        same += other == x;
-      }
+      const int64_t plain = block.rule_out(c).plain;
+      int64_t above = x < 0 ? plain : 0, same = x == 0 ? plain : 0;
+      const auto count = [&](Real other, int64_t times) {
+        above += times * (other > x);
+        same += times * (other == x);
+      };
+      for (int64_t n = 0; n < block.reached(); ++n) count(block.sink()[n * B + c], 1);
+      const Standing<Real>& standing = block.standing();
+      block.each_popular_unreached([&](int64_t k) { count(standing.weight() * Real(standing.log(k)), 1); });
+      // But for those that do not compete.
+      const auto ignore = [&](int64_t v) {
+        if (block.slot(v) < 0 && standing.log_of(v) > 0) count(standing.weight() * Real(standing.log_of(v)), -1);
+      };
+      block.each_other(c, ignore);
+      ignore(answer);
       higher[query] = above;
       equal[query] = same - (block.slot(answer) >= 0);
     }

@@ -95,6 +95,26 @@ def test_degenerate_graphs(width):
     compare(lonely, Dag.path(2), 2, width=width)
 
 
+@pytest.mark.parametrize("width", [1, WIDTH])
+@pytest.mark.parametrize("weight", [-25.0, 25.0])
+def test_popularity_that_outweighs_everything(width, weight):
+    """Little is left of large sums where the most popular answers are reached or known."""
+    facts = [(k, 0, 40) for k in range(20)] + [(k, 0, 41) for k in range(8)] + [(50, 0, 42)]
+    graph = KnowledgeGraph.from_triples(facts, entities=[str(k) for k in range(60)])
+    w = walker(graph, Dag.path(1), 1, width=width)
+    weights, popularity = random_weights(w)
+    popularity.fill_(weight).requires_grad_()
+    queries = training_queries(graph)
+    loss = w.loss(weights, popularity, queries)
+    scores = reference.scores(
+        w._flat(weights), popularity, *w._walk(w._flat(weights), popularity, queries)
+    )
+    by_hand = reference.losses(scores, queries, True, 0.0).mean()
+    torch.testing.assert_close(loss, by_hand, rtol=1e-10, atol=1e-10)
+    got, expected = (torch.autograd.grad(x, popularity)[0] for x in (loss, by_hand))
+    torch.testing.assert_close(got, expected, rtol=1e-8, atol=1e-10)
+
+
 def test_no_queries():
     w = walker(random_graph(), Dag.path(2), 2)
     weights, _ = random_weights(w)
