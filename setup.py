@@ -57,6 +57,7 @@ WITHOUT_TORCH = [
     "csrc/cpu/assemble.cpp",
     "csrc/cpu/frontier.cpp",
     "csrc/cpu/needed.cpp",
+    "csrc/cpu/normalize.cpp",
     "csrc/cpu/sample.cpp",
     "csrc/cpu/select.cpp",
 ]

@@ -19,8 +19,11 @@
 //
 // Of `assemble`, each list i of edges leads from cols[i] to rows[i], ids within the ranges of nodes that begin at
 // ranges[4 i], ranges[4 i + 2] and have ranges[4 i + 1], ranges[4 i + 3] nodes. It returns row_ptr, seg_rel, seg_ptr
-// and col of the forward structure, then those of its transpose, its perm, and with `positions` the place of every
-// given edge.
+// and col of the forward structure, then those of its transpose, its perm, how often every edge was given (nothing if
+// each was once), and with `positions` the place of every given edge.
+//
+// Of `normalize_counts`, see cpu/normalize.h. It returns the values of edges, or of segments if `times` is empty, the
+// self-loops of segments, and the values of the transpose: nothing where all values are 1, all loops as they were.
 //
 // Of `sample_block`, fan_out is (hops, relations), see cpu/sample.h. It returns the node of each row, the row of each
 // seed, the number of each segment and of each edge in the whole graph, then the structures as `assemble`, and perm.
@@ -56,6 +59,9 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "-> int[]");
   m.def("empty_state(Tensor like, int nodes, int rank) -> Tensor");
   m.def("assemble(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) -> Tensor[]");
+  m.def(
+      "normalize_counts(Tensor seg_rel, Tensor seg_ptr, Tensor perm, Tensor times, int[] divide, Tensor loop) "
+      "-> Tensor[]");
   m.def("sample_block(Tensor seeds, Tensor[] forward, int[] fan_out, int relations, int seed) -> Tensor[]");
 }
 

@@ -1,4 +1,4 @@
-// The operator that turns lists of edges into the structure of a graph: checks of the arguments, memory for the result.
+// The operators that turn lists of edges into a graph: checks of the arguments, memory for the result.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "cpu/assemble.h"
+#include "cpu/normalize.h"
+#include "team.h"
 
 namespace {
 
@@ -40,36 +42,93 @@ std::vector<EdgeList> edge_lists(const Tensors& rows, const Tensors& cols, const
 }
 
 template <class Index>
-Tensors fill(const Assembly& assembly, int64_t nodes, int64_t given, ScalarType type) {
+Tensors assembled(const std::vector<EdgeList>& lists, int64_t nodes, int64_t given, bool positions, ScalarType type) {
+  Assembly<Index> assembly(lists, nodes, positions, torch_team);
+  if (const BadId* bad = assembly.bad()) {
+    const EdgeList& list = lists[bad->list];
+    STD_TORCH_CHECK(false, "list ", bad->list, ": ", bad->is_row ? "receiving" : "sending", " node ", bad->id,
+                    " is out of range, there are ", bad->is_row ? list.rows : list.cols);
+  }
   const int64_t edges = assembly.edges(), segments = assembly.segments(), back = assembly.transposed_segments();
-  Tensors parts{empty(nodes + 1, type),    empty(segments, ScalarType::Int),
-                empty(segments + 1, type), empty(edges, type),
-                empty(nodes + 1, type),    empty(back, ScalarType::Int),
-                empty(back + 1, type),     empty(edges, type),
-                empty(edges, type),        empty(given, type)};
+  const bool repeats = assembly.repeats();
+  Tensors parts{empty(nodes + 1, type),
+                empty(segments, ScalarType::Int),
+                empty(segments + 1, type),
+                empty(edges, type),
+                empty(nodes + 1, type),
+                empty(back, ScalarType::Int),
+                empty(back + 1, type),
+                empty(edges, type),
+                empty(edges, type),
+                empty(repeats ? edges : 0, type),
+                empty(positions ? given : 0, type)};
   const auto index = [&](size_t i) { return static_cast<Index*>(parts[i].mutable_data_ptr()); };
   const auto relation = [&](size_t i) { return static_cast<int32_t*>(parts[i].mutable_data_ptr()); };
-  assembly.fill<Index>({index(0), relation(1), index(2), index(3), index(4), relation(5), index(6), index(7), index(8),
-                        given ? index(9) : nullptr});
+  assembly.fill({{index(0), relation(1), index(2), index(3)},
+                 {index(4), relation(5), index(6), index(7)},
+                 index(8),
+                 repeats ? index(9) : nullptr,
+                 positions ? index(10) : nullptr});
   return parts;
 }
 
 Tensors assemble(const Tensors& rows, const Tensors& cols, const Ints& ranges, int64_t nodes, bool positions,
                  bool wide) {
   const std::vector<EdgeList> lists = edge_lists(rows, cols, ranges, nodes);
-  const Assembly assembly(lists, nodes, positions);
-  if (const BadId* bad = assembly.bad()) {
-    const EdgeList& list = lists[bad->list];
-    STD_TORCH_CHECK(false, "list ", bad->list, ": ", bad->is_row ? "receiving" : "sending", " node ", bad->id,
-                    " is out of range, there are ", bad->is_row ? list.rows : list.cols);
-  }
   int64_t given = 0;
-  for (const EdgeList& list : lists) given += positions ? list.size : 0;
-  if (wide) return fill<int64_t>(assembly, nodes, given, ScalarType::Long);
-  STD_TORCH_CHECK(assembly.edges() < INT32_MAX, assembly.edges(), " edges need 64-bit indices: wide=true");
-  return fill<int32_t>(assembly, nodes, given, ScalarType::Int);
+  for (const EdgeList& list : lists) given += list.size;
+  if (wide) return assembled<int64_t>(lists, nodes, given, positions, ScalarType::Long);
+  STD_TORCH_CHECK(given < INT32_MAX, given, " edges need 64-bit indices: wide=true");
+  return assembled<int32_t>(lists, nodes, given, positions, ScalarType::Int);
+}
+
+void check_vector(const Tensor& t, const char* name, ScalarType type, int64_t size) {
+  STD_TORCH_CHECK(t.is_cpu() && t.dim() == 1 && t.is_contiguous() && t.scalar_type() == type, name,
+                  " must be a contiguous vector of the expected type on the CPU");
+  STD_TORCH_CHECK(t.numel() == size, name, " must have ", size, " entries, got ", t.numel());
+}
+
+template <class Value, class Index>
+Tensors normalized(const CountedEdges<Index>& edges, const Ints& divide, const Tensor& loop) {
+  const ScalarType type = loop.scalar_type();
+  Tensors parts{empty(edges.times ? edges.edges : edges.segments, type), empty(edges.segments, type),
+                empty(edges.edges, type)};
+  const auto data = [&](size_t i) { return static_cast<Value*>(parts[i].mutable_data_ptr()); };
+  const Normalized found = normalize<Value, Index>(edges, {divide.begin(), divide.end()}, loop.const_data_ptr<Value>(),
+                                                   {data(0), data(1), data(2)}, torch_team);
+  STD_TORCH_CHECK(!found.error, found.error);
+  if (!found.loops) parts[1] = empty(0, type);
+  if (!found.values && !edges.times) parts[0] = parts[2] = empty(0, type);
+  return parts;
+}
+
+template <class Index>
+Tensors normalized(const Tensor& seg_rel, const Tensor& seg_ptr, const Tensor& perm, const Tensor& times,
+                   const Ints& divide, const Tensor& loop) {
+  const auto data = [](const Tensor& t) { return t.const_data_ptr<Index>(); };
+  const CountedEdges<Index> edges{seg_rel.const_data_ptr<int32_t>(),     data(seg_ptr),   data(perm),
+                                  times.numel() ? data(times) : nullptr, seg_rel.numel(), perm.numel()};
+  if (loop.scalar_type() == ScalarType::Double) return normalized<double>(edges, divide, loop);
+  return normalized<float>(edges, divide, loop);
+}
+
+Tensors normalize_counts(const Tensor& seg_rel, const Tensor& seg_ptr, const Tensor& perm, const Tensor& times,
+                         const Ints& divide, const Tensor& loop) {
+  const ScalarType index = seg_ptr.scalar_type(), value = loop.scalar_type();
+  STD_TORCH_CHECK(index == ScalarType::Int || index == ScalarType::Long, "indices must be int32 or int64");
+  STD_TORCH_CHECK(value == ScalarType::Float || value == ScalarType::Double, "loop must be float32 or float64");
+  check_vector(seg_rel, "seg_rel", ScalarType::Int, seg_rel.numel());
+  check_vector(seg_ptr, "seg_ptr", index, seg_rel.numel() + 1);
+  check_vector(perm, "perm", index, perm.numel());
+  check_vector(times, "times", index, times.numel() ? perm.numel() : 0);
+  check_vector(loop, "loop", value, int64_t(divide.size()));
+  if (index == ScalarType::Long) return normalized<int64_t>(seg_rel, seg_ptr, perm, times, divide, loop);
+  return normalized<int32_t>(seg_rel, seg_ptr, perm, times, divide, loop);
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) { m.impl("assemble", TORCH_BOX(&assemble)); }
+STABLE_TORCH_LIBRARY_IMPL(tensus_tn, CPU, m) {
+  m.impl("assemble", TORCH_BOX(&assemble));
+  m.impl("normalize_counts", TORCH_BOX(&normalize_counts));
+}

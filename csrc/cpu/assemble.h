@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels.h"
+
 namespace tensus {
 
 // The edges of one relation: row[e] receives from col[e], numbers within two ranges of nodes.
@@ -13,58 +15,66 @@ struct EdgeList {
   int64_t first_row, rows, first_col, cols;  // of the ranges
 };
 
-// An id that is in no range: of which list, whether a row, where, and what it is.
+// An id that is in no range: of which list, whether a row, and what it is.
 struct BadId {
-  int64_t list, at, id;
+  int64_t list, id;
   bool is_row;
 };
 
-// Sorts the edges of every list by column, then by row, and drops repeated ones; from that order both directions are
-// filled in one walk. Beyond the result this needs 8 bytes an edge, 8 more for those of the longest list, and what
-// `positions` takes.
+// Sorts the edges of every list by row, then by column, and counts repeated ones once; lists are shared among the
+// threads. Beyond the result this needs 4 bytes an edge, at most 16 for each row and column that a list has edges of,
+// 4 more bytes for the edges of the lists in work, and what `positions` and repeated edges take.
+//
+// Index is the type of the result, int32_t or int64_t: it holds the number of all given edges.
+template <class Index>
 class Assembly {
  public:
-  Assembly(const std::vector<EdgeList>& lists, int64_t nodes, bool positions);
+  Assembly(const std::vector<EdgeList>& lists, int64_t nodes, bool positions, Team team);
 
   const BadId* bad() const { return bad_.get(); }  // if there is one, nothing else is valid
   int64_t edges() const { return edges_; }
   int64_t segments() const { return segments_; }
   int64_t transposed_segments() const { return transposed_segments_; }
+  bool repeats() const { return repeats_; }  // whether an edge was given more than once
 
-  // Where the result goes; see Segments in kernels.h. Index is int32_t or int64_t.
-  template <class Index>
-  struct Result {
+  // Where the result goes; see Segments in kernels.h.
+  struct Direction {
     Index* row_ptr;
     int32_t* seg_rel;
     Index *seg_ptr, *col;
-    Index* transposed_row_ptr;
-    int32_t* transposed_seg_rel;
-    Index *transposed_seg_ptr, *transposed_col;
+  };
+  struct Result {
+    Direction forward, transposed;
     Index* perm;       // the place of an edge of the transpose in the forward order
-    Index* positions;  // and that of every given edge, all lists one after the other; or null
+    Index* times;      // how often an edge was given; or null
+    Index* positions;  // the place of every given edge in the forward order, list after list; or null
   };
 
-  template <class Index>
-  void fill(const Result<Index>& to) const;
+  void fill(const Result& to);
 
  private:
+  // The edges of one node in one list: those before it are sorted first, and `to` is where they go.
+  struct Run {
+    int32_t node;
+    Index first, size, to;
+  };
   struct Sorted {
-    std::unique_ptr<int32_t[]> row, col;
-    int64_t size;
-    std::unique_ptr<int64_t[]> run;  // of every given edge, the number of its equals' run; null without positions
-    int64_t given;
-  };
-  struct Count {
-    int64_t edges = 0;
-    int32_t segments = 0, last = -1;  // the last list that had an edge here
+    std::vector<Run> rows, cols;     // ascending, none without edges
+    std::unique_ptr<int32_t[]> col;  // of the edges by row; repeated ones leave room at the end of theirs
+    std::unique_ptr<Index[]> times;  // how often each was given; null if once
+    std::unique_ptr<Index[]> place;  // of every given edge among `col`; null without positions
+    std::unique_ptr<BadId> bad;
   };
 
-  static void sort(const EdgeList& list, Sorted& sorted, bool positions);
-  void count(const Sorted& sorted, int32_t list);
+  static Sorted sort(const EdgeList& list, bool positions);
+  void lay_out(bool transposed, const Direction& to);
+  void fill_list(size_t i, const Result& to, Index* positions) const;
 
+  const std::vector<EdgeList>& lists_;
+  const Team team_;
   int64_t nodes_, edges_ = 0, segments_ = 0, transposed_segments_ = 0;
+  bool repeats_ = false;
   std::vector<Sorted> sorted_;
-  std::vector<Count> rows_, cols_;
   std::unique_ptr<BadId> bad_;
 };
 

@@ -1,41 +1,16 @@
 #include "select.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <optional>
 
 #include "arena.h"
+#include "share.h"
 
 namespace tensus {
 namespace {
-
-constexpr int64_t kMaxChunks = 256;
-constexpr int64_t kChunkRows = 1024;  // at least
-
-// body(i) for i = 0 .. count - 1, each on whichever thread is free.
-template <class Body> void share(Team team, int64_t count, const Body& body) {
-  struct Shared {
-    const Body& body;
-    const int64_t count;
-    std::atomic<int64_t> taken{0};
-  } shared{body, count};
-  const Work work = [](void* context) {
-    Shared& all = *static_cast<Shared*>(context);
-    for (int64_t i; (i = all.taken++) < all.count;) all.body(i);
-  };
-  count > 1 ? team(work, &shared) : work(&shared);
-}
-
-// 0 .. size - 1 in chunks of about equal length.
-struct Chunks {
-  explicit Chunks(int64_t size) : size(size), count(std::min(kMaxChunks, 1 + size / kChunkRows)) {}
-  int64_t first(int64_t chunk) const { return size / count * chunk + std::min(chunk, size % count); }
-
-  int64_t size, count;
-};
 
 template <class I> const I* as(const void* indices) { return static_cast<const I*>(indices); }
 

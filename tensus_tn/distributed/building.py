@@ -84,28 +84,30 @@ def from_edges(
     loop = torch.tensor([*folded, *[True] * identity, *[False] * zero], dtype=torch.float64)
 
     forward, places = _assemble([(r.row, r.col) for r in given], own)
-    unweighted = all(r.value is None for r in given) and not added
-    merged = forward.num_edges < sum(len(r.row) for r in given)
     special = {"identity", "zero"} & {e.name for e in relations}
-    ones = agreed.all(unweighted and not merged) and "sym" not in modes and not special
+    counted = agreed.all(all(r.value is None for r in given)) and not added
+    counted = counted and "sym" not in modes and not special
+    repeats = agreed.any(forward.num_edges < sum(len(r.row) for r in given))
     value = torch.zeros(forward.num_edges, dtype=torch.float64)
     value.index_add_(0, places, torch.cat([value[:0], *(r.values() for r in given)]))
 
     trip = _Trip.of(forward, own, partition, processes)
-    if ones:
-        scale, seg_loop = segments.normalize_ones(forward, modes, loop)
-        value = scale[forward.edge_seg()]
+    if counted:
+        scale = segments.count_scale(forward, value, modes, loop)
+        value, seg_loop = value * scale[forward.edge_seg()], loop[forward.seg_rel] * scale
     else:
         value, seg_loop = _normalize(forward, value, modes, loop, trip)
     transposed = trip.deliver(value).to(dtype)
     value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
     check_values(forward, value, seg_loop, loop, names)
-    filled = replace(_with_values(forward, value, agreed), seg_loop=seg_loop)
-    backward = replace(trip.rows, edge_val=transposed)
-    if agreed.all(bool((value == 1).all())):
-        backward = replace(backward, edge_val=None)
-    elif not ones:
-        backward = _with_values(trip.rows, transposed, agreed)
+    filled, backward = replace(forward, edge_val=value), replace(trip.rows, edge_val=transposed)
+    if not (counted and repeats):
+        filled = _with_values(forward, value, agreed)
+        if agreed.all(bool((value == 1).all())):
+            backward = trip.rows
+        elif not counted:
+            backward = _with_values(trip.rows, transposed, agreed)
+    filled = replace(filled, seg_loop=seg_loop)
     if agreed.all(torch.equal(seg_loop, loop[forward.seg_rel])):
         filled = replace(filled, seg_loop=None)
     return OwnRows(filled, backward, loop, tuple(names), own)
@@ -182,7 +184,7 @@ def _assemble(ends: Sequence[tuple[Tensor, Tensor]], own: Tensor) -> tuple[Segme
     universe = torch.cat([own, *(col for _, col in ends)]).unique()
     rows, cols = ([torch.searchsorted(universe, pair[side]) for pair in ends] for side in (0, 1))
     ranges = [0, len(universe), 0, len(universe)] * len(ends)
-    structure, _, places = segments.assemble(rows, cols, ranges, len(universe), True)
+    structure, _, _, places = segments.assemble(rows, cols, ranges, len(universe), True)
     structure = take_rows(structure, torch.searchsorted(universe, own))
     return replace(structure, col=universe[structure.col.long()]), places.long()
 

@@ -14,7 +14,7 @@ from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation import segments
 from tensus_tn.propagation.edge_lists import Edges
 from tensus_tn.propagation.node_ids import RelationKey, relation_name
-from tensus_tn.propagation.segments import Segments
+from tensus_tn.propagation.segments import Assembled, Segments
 
 Normalize = str | None | Mapping[RelationKey, str | None]
 
@@ -71,25 +71,23 @@ def assemble(
     loop = torch.tensor([*folded, *[True] * identity, *[False] * zero], dtype=torch.float64)
     modes += [None] * (identity + zero)
 
-    ones = not torch.compiler.is_compiling() and all(
+    unweighted = not torch.compiler.is_compiling() and all(
         edges.value is None and not edges.added for edges in relations
     )
-    forward, backward, places = _structure(relations, num_nodes, positions=not ones)
-    if ones and forward.num_edges < sum(edges.row.numel() for edges in relations):
-        forward, backward, places = _structure(relations, num_nodes, positions=True)
-    elif ones and "sym" not in modes and not {"identity", "zero"} & {e.name for e in relations}:
-        scale, seg_loop = segments.normalize_ones(forward, modes, loop)
-        return fill_segments(forward, backward, scale, seg_loop, loop, names, counts, dtype)
-    value = _merged_values(relations, places, forward.num_edges)
+    structure = _structure(relations, num_nodes, positions=not unweighted)
+    if unweighted and "sym" not in modes and not {"identity", "zero"} & {e.name for e in relations}:
+        loop = loop.to(dtype)
+        forward, backward = segments.normalize_counts(structure, modes, loop)
+        return Parts(forward, backward, loop, tuple(names), tuple(counts.items()))
+    forward, backward, _, places = structure
+    value = _merged_values(relations, structure)
     value, seg_loop = segments.normalize(forward, backward, value, modes, loop)
     if any(edges.added for edges in relations):
         forward = replace(forward, edge_added=_added(relations, places, forward.num_edges))
     return fill(forward, backward, value, seg_loop, loop, names, counts, dtype)
 
 
-def _structure(
-    relations: Sequence[Edges], num_nodes: int, positions: bool
-) -> tuple[Segments, Segments, Tensor]:
+def _structure(relations: Sequence[Edges], num_nodes: int, positions: bool) -> Assembled:
     ends = [(edges.rows, edges.cols) for edges in relations]
     return segments.assemble(
         [edges.row for edges in relations],
@@ -100,40 +98,18 @@ def _structure(
     )
 
 
-def _merged_values(relations: Sequence[Edges], places: Tensor, num_edges: int) -> Tensor:
+def _merged_values(relations: Sequence[Edges], structure: Assembled) -> Tensor:
     """The values (float64) of the edges in the forward order, those of equal ones summed."""
-    if not places.numel():
-        return torch.ones(num_edges, dtype=torch.float64)
+    num_edges = structure.forward.num_edges
+    if not structure.places.numel():
+        ones = torch.ones(num_edges, dtype=torch.float64)
+        return structure.times.double() if structure.times.numel() else ones
     values = [
         torch.ones(edges.row.numel(), dtype=torch.float64) if edges.value is None else edges.value
         for edges in relations
     ]
-    return torch.zeros(num_edges, dtype=torch.float64).index_add(0, places, torch.cat(values))
-
-
-def fill_segments(
-    forward: Segments,
-    backward: Segments,
-    seg_val: Tensor,
-    seg_loop: Tensor,
-    loop: Tensor,
-    names: Sequence[str],
-    counts: Mapping[str, int],
-    dtype: torch.dtype,
-) -> Parts:
-    """As `fill`, for lists of edges without values: then one of a segment is enough, (S,)."""
-    check_names(names)
-    seg_val, seg_loop, loop = seg_val.to(dtype), seg_loop.to(dtype), loop.to(dtype)
-    if not bool((seg_val == 1).all()):
-        spread = torch.repeat_interleave(
-            seg_val, forward.seg_ptr.diff(), output_size=forward.num_edges
-        )
-        assert backward.edge_perm is not None
-        forward = replace(forward, seg_val=seg_val)
-        backward = replace(backward, edge_val=spread[backward.edge_perm])
-    if not torch.equal(seg_loop, loop[forward.seg_rel]):
-        forward = replace(forward, seg_loop=seg_loop)
-    return Parts(forward, backward, loop, tuple(names), tuple(counts.items()))
+    merged = torch.zeros(num_edges, dtype=torch.float64)
+    return merged.index_add(0, structure.places, torch.cat(values))
 
 
 def fill(
@@ -279,6 +255,8 @@ def _can_fold(edges: Edges, mode: str | None, num_nodes: int) -> bool:
     """
     if mode != "sym":
         return True
+    if torch.compiler.is_compiling():  # nothing may depend on ids
+        return False
     row, col = edges.ends()
     receives = torch.zeros(num_nodes, dtype=torch.bool)
     receives[row] = True
@@ -299,6 +277,5 @@ def _added(relations: Sequence[Edges], places: Tensor, num_edges: int) -> Tensor
     """Whether each edge, in the forward order, is an added self-loop and none that was given."""
     sizes = [(edges.row.numel(), edges.added) for edges in relations]
     given = torch.cat([torch.arange(size) < size - added for size, added in sizes])
-    added = torch.ones(num_edges, dtype=torch.bool)
-    added[places[given]] = False
-    return added
+    counts = torch.zeros(num_edges, dtype=torch.int32).index_add(0, places, given.int())
+    return counts == 0

@@ -55,6 +55,10 @@ SCHEMAS = {
         "(Tensor[] rows, Tensor[] cols, int[] ranges, int nodes, bool positions, bool wide) "
         "-> Tensor[]"
     ),
+    "normalize_counts": (
+        "(Tensor seg_rel, Tensor seg_ptr, Tensor perm, Tensor times, int[] divide, Tensor loop) "
+        "-> Tensor[]"
+    ),
     "sample_block": (
         "(Tensor seeds, Tensor[] forward, int[] fan_out, int relations, int seed) -> Tensor[]"
     ),
@@ -97,6 +101,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "propagate": lambda *inputs: reference.propagate(Arguments(*inputs)),
     "propagate_backward": lambda *inputs: reference.propagate_backward(*_as_backward(inputs)),
     "assemble": reference.assemble,
+    "normalize_counts": reference.normalize_counts,
     "needed_rows": rows.needed_rows,
     "sample_block": sampling.sample_block,
     "gather_mix": passes.gather_mix,
@@ -118,7 +123,7 @@ def _(
     wide: bool,
 ) -> list[Tensor]:
     new_size: Callable[[], Any] = torch.library.get_ctx().new_dynamic_size
-    edges, segments, back_segments = new_size(), new_size(), new_size()
+    edges, segments, back_segments, times = new_size(), new_size(), new_size(), new_size()
     given = sum(ids.shape[0] for ids in rows) if positions else 0
 
     def empty(size: int, dtype: torch.dtype = torch.int64 if wide else torch.int32) -> Tensor:
@@ -128,7 +133,16 @@ def _(
         relations = empty(segments, torch.int32)
         return [empty(nodes + 1), relations, empty(segments + 1), empty(edges)]
 
-    return [*structure(segments), *structure(back_segments), empty(edges), empty(given)]
+    parts = [*structure(segments), *structure(back_segments)]
+    return [*parts, empty(edges), empty(times), empty(given)]
+
+
+@torch.library.register_fake("tensus_tn::normalize_counts", lib=_library)
+def _(
+    seg_rel: Tensor, seg_ptr: Tensor, perm: Tensor, times: Tensor, divide: list[int], loop: Tensor
+) -> list[Tensor]:
+    new_size: Callable[[], Any] = torch.library.get_ctx().new_dynamic_size
+    return [loop.new_empty(new_size()) for _ in range(3)]
 
 
 @torch.library.register_fake("tensus_tn::sample_block", lib=_library)

@@ -16,7 +16,12 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from tensus_tn.propagation.arguments import Arguments, Wanted
-from tensus_tn.propagation.segments import Segments, sort_into_segments, transpose
+from tensus_tn.propagation.segments import (
+    Segments,
+    count_scale,
+    sort_into_segments,
+    transpose,
+)
 
 _EDGES_AT_ONCE = (
     1 << 16
@@ -274,8 +279,35 @@ def assemble(
         runs = torch.zeros_like(order)
         runs[start[1:]] = 1
         places[order] = runs.cumsum(0)
+    times = torch.cat([start, start.new_tensor([len(row)])]).diff()
+    times = times if len(start) < len(row) else times[:0]
     parts = [forward.row_ptr, forward.seg_rel, forward.seg_ptr, forward.col]
     parts += [backward.row_ptr, backward.seg_rel, backward.seg_ptr, backward.col]
     index = torch.int64 if wide else torch.int32
-    parts = [*parts, cast(Tensor, backward.edge_perm), places]
+    parts = [*parts, cast(Tensor, backward.edge_perm), times, places]
     return [part if k in (1, 5) else part.to(index) for k, part in enumerate(parts)]
+
+
+def normalize_counts(
+    seg_rel: Tensor,
+    seg_ptr: Tensor,
+    perm: Tensor,
+    times: Tensor,
+    divide: Sequence[int],
+    loop: Tensor,
+) -> list[Tensor]:
+    """Values, self-loops and values of the transpose, as `segments.normalize_counts` has them."""
+    counts = times.double() if times.numel() else torch.ones(perm.numel(), dtype=torch.float64)
+    segments = Segments(row_ptr=seg_ptr[:0], seg_rel=seg_rel, seg_ptr=seg_ptr, col=perm)
+    loops = loop[seg_rel].double()
+    scale = count_scale(segments, counts, ["row" if d else None for d in divide], loop.double())
+    value, seg_loop = (
+        (counts * scale[segments.edge_seg()]).to(loop.dtype),
+        (loops * scale).to(loop.dtype),
+    )
+    parts = [value if times.numel() else scale.to(loop.dtype), seg_loop, value[perm]]
+    if not times.numel() and bool((scale == 1).all()):
+        parts[0] = parts[2] = value[:0]
+    if bool(((scale == 1) | (loops == 0)).all()):
+        parts[1] = seg_loop[:0]
+    return parts

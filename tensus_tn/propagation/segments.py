@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -163,13 +164,29 @@ def sort_into_segments(
     return segments, order, start
 
 
+class Assembled(NamedTuple):
+    """The structure of lists of edges, without values.
+
+    Attributes:
+        forward: The edges by row, relation and column, each once.
+        backward: The transpose, with its `edge_perm`.
+        times: How often every edge was given, (E,); empty if each was once.
+        places: The place of every given edge in the forward order, if they were wanted.
+    """
+
+    forward: Segments
+    backward: Segments
+    times: Tensor
+    places: Tensor
+
+
 def assemble(
     rows: Sequence[Tensor],
     cols: Sequence[Tensor],
     ranges: Sequence[int],
     num_nodes: int,
     positions: bool,
-) -> tuple[Segments, Segments, Tensor]:
+) -> Assembled:
     """The structure of several lists of edges, one a relation, and its transpose, without values.
 
     Equal edges of a relation become one.
@@ -181,9 +198,6 @@ def assemble(
             the sending ones: `rows` and `cols` count from there.
         num_nodes: Of the graph.
         positions: Whether to return the place of every given edge in the forward order.
-
-    Returns:
-        The structure, the transpose with its `edge_perm`, and the positions, or nothing.
     """
     if num_nodes >= 2**31:
         raise ValueError(f"{num_nodes} nodes are too many: a graph has less than 2^31")
@@ -192,7 +206,7 @@ def assemble(
         list(rows), list(cols), list(ranges), num_nodes, positions, wide
     )
     forward, backward = Segments(*parts[:4]), Segments(*parts[4:8])
-    return forward, replace(backward, edge_perm=parts[8]), parts[9]
+    return Assembled(forward, replace(backward, edge_perm=parts[8]), *parts[9:])
 
 
 def check_order(s: Segments, num_relations: int) -> None:
@@ -239,14 +253,32 @@ def transpose(forward: Segments, num_relations: int) -> Segments:
     return replace(backward, edge_perm=order.to(forward.col.dtype))
 
 
-def normalize_ones(
-    forward: Segments, modes: Sequence[str | None], loop: Tensor
-) -> tuple[Tensor, Tensor]:
-    """What `normalize` does where every value is 1 and no mode is "sym": one value a segment, (S,)."""
-    loops = loop[forward.seg_rel]
-    divided = torch.tensor([mode == "row" for mode in modes], dtype=torch.bool)[forward.seg_rel]
-    scale = torch.where(divided, 1 / (forward.seg_ptr.diff() + loops), 1.0)
-    return scale, loops * scale
+def normalize_counts(
+    assembled: Assembled, modes: Sequence[str | None], loop: Tensor
+) -> tuple[Segments, Segments]:
+    """What `normalize` does where each edge is worth as often as it was given, and no mode is "sym".
+
+    `loop` (C,) has the type of the values. Returns both directions with the values that they need.
+    """
+    forward, backward, times, _ = assembled
+    divide = [int(mode == "row") for mode in modes]
+    value, seg_loop, transposed = torch.ops.tensus_tn.normalize_counts(
+        forward.seg_rel, forward.seg_ptr, backward.edge_perm, times, divide, loop
+    )
+    if value.numel():
+        name = "edge_val" if times.numel() else "seg_val"
+        forward = replace(forward, **{name: value})
+        backward = replace(backward, edge_val=transposed)
+    return replace(forward, seg_loop=seg_loop if seg_loop.numel() else None), backward
+
+
+def count_scale(
+    segments: Segments, counts: Tensor, modes: Sequence[str | None], loop: Tensor
+) -> Tensor:
+    """What `normalize_counts` multiplies the counts (E,) of every segment by, (S,)."""
+    total = loop[segments.seg_rel].index_add(0, segments.edge_seg(), counts)
+    divided = torch.tensor([mode == "row" for mode in modes], dtype=torch.bool)[segments.seg_rel]
+    return torch.where(divided, 1 / total, 1.0)
 
 
 def normalize(
@@ -269,7 +301,8 @@ def normalize(
         assert perm is not None
         col_scale = column_scale(backward, value[perm], modes, loop)
         scaled[perm] *= col_scale[backward.edge_seg()]
-        seg_loop *= at_pairs(backward, col_scale, forward, len(modes))
+        if not torch.compiler.is_compiling():  # then no self-loop is folded under "sym"
+            seg_loop *= at_pairs(backward, col_scale, forward, len(modes))
     return scaled, seg_loop
 
 
