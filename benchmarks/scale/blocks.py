@@ -43,8 +43,8 @@ CASES = [
 FEATURES = 64
 
 
-def random_graph(shape: str) -> RelationGraph:
-    """A graph of these sizes, means over the neighbours."""
+def random_edges(shape: str) -> dict[tuple[str, str, str], torch.Tensor]:
+    """Edges of these sizes, some of them twice, and their reverse."""
     counts, edges, _ = SHAPES[shape]
     generator = torch.Generator().manual_seed(0)
     lists = {}
@@ -54,7 +54,14 @@ def random_graph(shape: str) -> RelationGraph:
         ]
         lists[source, name, target] = torch.stack(ends)
         lists[target, f"rev_{name}", source] = torch.stack(ends[::-1])
-    return RelationGraph.from_edge_index(lists, counts, normalize="row", identity=True, zero=True)
+    return lists
+
+
+def random_graph(shape: str) -> RelationGraph:
+    """A graph of these sizes, means over the neighbours."""
+    return RelationGraph.from_edge_index(
+        random_edges(shape), SHAPES[shape][0], normalize="row", identity=True, zero=True
+    )
 
 
 def files(graph: RelationGraph, path: Path) -> dict[str, float]:

@@ -154,7 +154,9 @@ def _read_edges(key: RelationKey, index: Any) -> tuple[Tensor, Tensor, Tensor | 
         raise ValueError(
             f"relation {key!r}: edge_index must have shape (2, E), got {tuple(index.shape)}"
         )
-    plain = index.detach() if type(index) is Tensor else index.detach().as_subclass(Tensor)
+    plain = index.detach()
+    if type(index) is not Tensor and not torch.compiler.is_exporting():  # which has its own class
+        plain = plain.as_subclass(Tensor)
     return plain[1], plain[0], None
 
 

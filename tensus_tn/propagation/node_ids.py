@@ -53,7 +53,10 @@ def require_ids(what: str, index: Tensor, count: int) -> Tensor:
         raise TypeError(f"{what}: expected integers, got {index.dtype}")
     if torch.compiler.is_compiling():  # then the operator that takes them checks
         return index.long()
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= count):
+    if not index.numel():
+        return index.long()
+    least, most = torch.aminmax(index)
+    if int(least) < 0 or int(most) >= count:
         bad = int(index[(index < 0) | (index >= count)][0])
         raise ValueError(f"{what} {bad} is out of range, there are {count}")
     return index.long()
