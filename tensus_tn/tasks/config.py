@@ -84,7 +84,7 @@ class Config:
     lr: float = _option(0.005, "learning rate of the weights (Adam)")
     weight_decay: float = _option(0.001, "weight decay of the weights (Adam)")
     bias_lr: float = _option(0.03, "learning rate of the biases of pairs")
-    bias_weight_decay: float = _option(3e-5, "weight decay of the biases of pairs")
+    bias_weight_decay: float = _option(5e-5, "weight decay of the biases of pairs")
     core_lr: float = _option(0.1, "learning rate of the cores (Adam)")
     epsilon: float = _option(0.0, "sampled: the chance of a random meta-graph in the first epoch")
     epsilon_decay: float = _option(0.9, "factor of epsilon after every epoch")

@@ -77,7 +77,7 @@ def cross_entropy_search(
     for _ in range(rounds):
         fresh = _fresh(current, scores, batch, generator)
         for rows in fresh:
-            scores[rows] = score(_meta_graphs(tensors, rows))
+            scores[rows] = score(chosen_meta_graphs(tensors, rows))
         history.append([scores[rows] for rows in fresh])
         elite = sorted(scores, key=lambda rows: scores[rows])[: max(4, batch // 4)]
         current = [
@@ -85,7 +85,7 @@ def cross_entropy_search(
             for t, tensor in enumerate(tensors)
         ]
     best = sorted(scores, key=lambda rows: scores[rows])
-    return [Candidate(scores[rows], _meta_graphs(tensors, rows)) for rows in best], history
+    return [Candidate(scores[rows], chosen_meta_graphs(tensors, rows)) for rows in best], history
 
 
 def _fresh(
@@ -139,7 +139,8 @@ def _like(tensor: DagTensor, init_scale: float, generator: torch.Generator) -> D
     )
 
 
-def _meta_graphs(tensors: Sequence[DagTensor], rows: Sequence[Row]) -> tuple[MetaGraph, ...]:
+def chosen_meta_graphs(tensors: Sequence[DagTensor], rows: Sequence[Row]) -> tuple[MetaGraph, ...]:
+    """The meta-graph of each tensor that a row of choices stands for."""
     return tuple(
         MetaGraph(
             tensor.dag,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 import torch
@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
 from tensus_tn.data.dataset import SPLITS
 from tensus_tn.data.structure import known_pairs, log_degrees, spectral
-from tensus_tn.nn import MetaGraphNet, NodeInputs, TwoTowers
+from tensus_tn.nn import MetaGraphNet, NodeInputs
 from tensus_tn.nn.projection import Features
 from tensus_tn.propagation.blocks import Block
 from tensus_tn.tasks.metrics import association, auc, f1
 
 Inputs = Literal["features", "structure"]
+#: Of a model with a bias: what that alone says (B,) of pairs (2, B), given the features.
+BiasScores = Callable[[Features, Tensor], Tensor]
 
 
 class ModelSpec(TypedDict):
@@ -153,9 +155,10 @@ class LinkPrediction:
     A model is called as `model(x, graph, pairs)`, with `pairs` (2, B) in ids within their node
     types, and returns their scores (B,).
 
-    A model with a bias (`bias_scores`) also learns from what that says alone: of the training pairs,
-    so that the rest of the model need not learn it, and of the edges that the graph has between the
-    two types, all of which are positive.
+    A model with a `bias` (and `bias_scores`, as `TwoTowers` has them) also learns from what that says
+    alone: of the training pairs, so that the rest of the model need not learn it, and of the edges
+    that the graph has between the two types, all of which are positive and count as much as a
+    training pair each.
 
     Args:
         data: With pairs.
@@ -224,10 +227,11 @@ class LinkPrediction:
     def objective(self, model: nn.Module, split: Split, **options: Any) -> Tensor:
         """The loss that is trained: of the scores, and of the bias alone where there is one."""
         loss = self.loss(self.outputs(model, [split], **options)[split], split)
-        if not isinstance(model, TwoTowers) or model.bias is None:
+        bias_scores: BiasScores | None = getattr(model, "bias_scores", None)
+        if bias_scores is None or model.bias is None:
             return loss
         pairs = self.pairs[split]
-        bias = model.bias_scores(self.x, torch.cat([pairs, self.known], 1))
+        bias = bias_scores(self.x, torch.cat([pairs, self.known], 1))
         alone, known = bias.split([pairs.shape[1], self.known.shape[1]])
         share = -F.logsigmoid(known).sum() / (pairs.shape[1] / 2)
         return loss + self.loss(alone, split) + share

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from tensus_tn.data import Split
 from tensus_tn.distributed.processes import Processes
 from tensus_tn.distributed.training import sum_gradients
-from tensus_tn.nn import TwoTowers
 from tensus_tn.propagation.blocks import NeighborBlocks
 from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
@@ -33,12 +32,13 @@ from tensus_tn.tasks.task import NodeClassification, Task
 class Trainer:
     """Trains a model on a task, one full batch per epoch or blocks of it, and keeps the best state.
 
-    The cores (`model.arch_parameters()`, if there is such a method) have an optimizer of their own:
-    they learn from the training loss with the weights (`updates="joint"`), or from the validation
-    loss after them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each
-    epoch, epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its
-    probability. With a `batch_size`, an epoch takes a step for each block of so many training nodes
-    (see `NeighborBlocks`), with a draw for each; scores are always of the whole graph.
+    The cores (`model.arch_parameters()`, if there is such a method) have an optimizer of their own,
+    and the biases of pairs (`model.bias_parameters()`) a learning rate and a weight decay. Cores learn
+    from the training loss with the weights (`updates="joint"`), or from the validation loss after
+    them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each epoch,
+    epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its probability.
+    With a `batch_size`, an epoch takes a step for each block of so many training nodes (see
+    `NeighborBlocks`), with a draw for each; scores are always of the whole graph.
 
     Where several processes were brought together (`tensus_tn.distributed.init`), each has its share of
     the nodes or pairs of a split, gradients are summed, and only the first one writes. What is random
@@ -68,12 +68,8 @@ class Trainer:
         self.task, self.config, self.extra = task, config, extra or {}
         self.processes = Processes.of(None)
         self._share = _share_of(task, self.processes)
-        arch_parameters: Callable[[], list[nn.Parameter]] | None
-        arch_parameters = getattr(model, "arch_parameters", None)
-        cores = arch_parameters() if arch_parameters else []
-        ids = {id(core) for core in cores}
-        biases = model.bias_parameters() if isinstance(model, TwoTowers) else []
-        ids |= {id(bias) for bias in biases}
+        cores, biases = (_own(model, name) for name in ("arch_parameters", "bias_parameters"))
+        ids = {id(parameter) for parameter in [*cores, *biases]}
         weights = [p for p in model.parameters() if id(p) not in ids]
         groups: list[dict[str, Any]] = [
             {"params": weights, "lr": config.lr, "weight_decay": config.weight_decay},
@@ -290,6 +286,12 @@ class Trainer:
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise ValueError(f"{checkpoint} does not fit its own settings: {reason}") from error
+
+
+def _own(model: nn.Module, name: str) -> list[nn.Parameter]:
+    """Parameters with settings of their own, which the model lists by a method; none without it."""
+    parameters: Callable[[], list[nn.Parameter]] = getattr(model, name, list)
+    return parameters()
 
 
 def _share_of(task: Task, processes: Processes) -> Task:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tensus_tn.data import NodeLabels, planted
-from tensus_tn.tasks import PAIRS, Config, build_model, make_task
+from tensus_tn.tasks import PAIRS, Config, Trainer, build_model, make_task
 from tests.tasks.problems import small_links
 
 
@@ -123,6 +123,37 @@ def test_a_bias_learns_from_pairs_and_edges_too():
     torch.testing.assert_close(
         task.objective(model, "train"), task.loss(model(task.x, task.graph, pairs), "train")
     )
+
+
+class ScoreOfEnds(torch.nn.Module):
+    """A model of a user's own that is its bias alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.randn(30))
+
+    def bias_parameters(self):
+        return [self.bias]
+
+    def bias_scores(self, x, pairs):
+        return self.bias[pairs[0]]
+
+    def forward(self, x, graph, pairs):
+        return self.bias_scores(x, pairs)
+
+
+def test_any_model_may_have_a_bias_with_its_loss_and_learning_rate():
+    task = make_task(small_links(), "diffmg")
+    torch.manual_seed(0)
+    model = ScoreOfEnds()
+    liked, disliked = model.bias[task.pairs["train"][0]].chunk(2)
+    pair_loss = -(liked.sigmoid().log() + (1 - disliked.sigmoid()).log()).mean()
+    edges = -model.bias[task.known[0]].sigmoid().log().sum() / 90
+    torch.testing.assert_close(task.objective(model, "train"), 2 * pair_loss + edges)
+    settings = Config(**PAIRS, bias_lr=0.2, bias_weight_decay=0.5)
+    (group,) = Trainer(model, task, settings).weight_optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.2, 0.5)
+    assert group["params"][0] is model.bias
 
 
 def test_structure_is_ids_degrees_spectrum_and_features_where_there_are_some():
