@@ -12,15 +12,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.reproduce.candidates import make_score
+from benchmarks.reproduce.candidates import PairScore, make_score
+from benchmarks.reproduce.genetic import genetic_search
 from benchmarks.reproduce.gtn import Gtn
 from benchmarks.reproduce.labels import with_more_labels
 from benchmarks.reproduce.metapath2vec import classify, walk_vectors
+from benchmarks.reproduce.pair_features import regression
+from benchmarks.reproduce.pairs import LAYERS, PairPeer
 from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.settings import (
     AVERAGED,
     BUDGET,
     DIFFMG_RESTARTS,
+    GEMS,
     GTN_COMMANDS,
     GTN_SETTINGS,
     GTN_STEPS,
@@ -56,7 +60,7 @@ from tensus_tn.tasks import (
     run,
     run_average,
 )
-from tensus_tn.tasks.task import Inputs, NodeClassification
+from tensus_tn.tasks.task import Inputs, LinkPrediction, NodeClassification
 
 Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]
@@ -140,7 +144,11 @@ def diffmg_restarts(data: str, task: Task, seed: int) -> Outcome:
 
 def published(data: str, task: Task, seed: int, *, tuned: bool) -> Outcome:
     """The meta-graph that DiffMG's authors chose among their searches, with their or our settings."""
-    names = task.graph.relation_names
+    config = _config(data, seed, tuned=tuned, rank=1)
+    return _derived(config, task, _published(data, task.graph.relation_names))
+
+
+def _published(data: str, names: Sequence[str]) -> list[list[MetaGraph]]:
     chosen = []
     for steps, skips in PUBLISHED[data]:
         numbers = [*steps, *skips]
@@ -148,7 +156,25 @@ def published(data: str, task: Task, seed: int, *, tuned: bool) -> Outcome:
             zip(_PUBLISHED_LINKS, (names[i] for i in numbers), strict=True)
         )
         chosen.append([MetaGraph(Dag.complete(4), links)])
-    return _derived(_config(data, seed, tuned=tuned, rank=1), task, chosen)
+    return chosen
+
+
+def gems(data: str, task: Task, seed: int) -> Outcome:
+    """A genetic search over meta-graphs by short trainings; the best is trained in full."""
+    config, start = _config(data, seed, tuned=False, rank=1), time.process_time()
+    assert isinstance(task, LinkPrediction)
+    score = PairScore(config, task, GEMS.epochs)
+    found, history = genetic_search(
+        _tensors(config, task),
+        lambda meta_graphs: score(meta_graphs, seed),
+        generations=GEMS.rounds,
+        population=GEMS.batch,
+        seed=seed,
+    )
+    seconds = time.process_time() - start
+    finalists = [[[m] for m in candidate.meta_graphs] for candidate in found[: GEMS.finalists]]
+    outcome = _best([_derived(config, task, chosen) for chosen in finalists])
+    return outcome | {"search": history, "search_seconds": seconds}
 
 
 def soft(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
@@ -181,6 +207,43 @@ def _by_defaults(config: Config, task: Task) -> Outcome:
     model = build_model(config, task.spec)
     cores = sum(core.numel() for core in model.arch_parameters())
     return _trained(model, task, config) | {"core_parameters": cores}
+
+
+def recipe_published(data: str, task: Task, seed: int) -> Outcome:
+    """DiffMG's published meta-graph with the library's defaults for pairs."""
+    config, task = _pair_recipe(data, seed)
+    return _derived(config, task, _published(data, task.graph.relation_names))
+
+
+def no_propagation(data: str, task: Task, seed: int) -> Outcome:
+    """The library's defaults for pairs over a meta-graph that is the identity alone."""
+    config, task = _pair_recipe(data, seed)
+    identity = MetaGraph(Dag.path(1), {(0, 1): "identity"})
+    return _derived(config, task, [[identity], [identity]])
+
+
+def pair_peer(data: str, task: Task, seed: int, *, name: str) -> Outcome:
+    """Another network, or the bias alone, with the library's inputs and loss for pairs."""
+    config, task = _pair_recipe(data, seed)
+    torch.manual_seed(seed)
+    layers = LAYERS[name](task.data, config.hidden) if name in LAYERS else None
+    model = PairPeer(task, layers, config.hidden, config.dropout, degrees=name != "bias")
+    return _trained(model, task, config)
+
+
+def pair_regression(data: str, task: Task, seed: int) -> Outcome:
+    """A logistic regression on what can be counted of a pair; nothing of it is random."""
+    assert isinstance(task, LinkPrediction)
+    start = time.process_time()
+    scores = {split: 100 * value for split, value in regression(task).items()}
+    seconds = time.process_time() - start
+    return {**scores, "criterion": -scores["val"] / 100, "train_seconds": seconds}
+
+
+def _pair_recipe(data: str, seed: int) -> tuple[Config, Task]:
+    """The library's settings for pairs, and their task."""
+    config = Config(data=data, seed=seed, progress=False, **RECOMMENDATION)
+    return config, _recipe_task(data, config.normalisation, config.inputs)
 
 
 @cache
@@ -250,6 +313,11 @@ METHODS: dict[str, Method] = {
     "recipe-cp": partial(recipe, rank=2, ties="global"),
     "recipe-rank1": partial(recipe, rank=1),
     **{f"recipe-d{d}": partial(recipe, rank=d) for d in (3, 4, 5)},
+    "recipe-published": recipe_published,
+    "recipe-none": no_propagation,
+    **{f"recipe-{name}": partial(pair_peer, name=name) for name in ("bias", "degrees", *LAYERS)},
+    "recipe-regression": pair_regression,
+    "gems": gems,
     **{name: partial(peer, name=name) for name in PEERS},
     **{f"tensus-d{d}": partial(searched, rank=d, ties="node") for d in (3, 4, 5)},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,6 +16,8 @@ from benchmarks.reproduce.settings import (
     DATA,
     MORE_LABELS,
     NODES,
+    NOT_RANDOM,
+    PAIR_AIMS,
     PAIRS,
     PAPER,
     PARTIAL,
@@ -31,6 +33,7 @@ TITLES = {
     "gcn": "GCN", "gat": "GAT", "rgcn": "RGCN", "han": "HAN", "magnn": "MAGNN, small", "hgt": "HGT",
     "gtn-published": "GTN as published", "gtn-tensus": "TENSUS, d = 2, on GTN's path",
     "gtn": "GTN's path in DiffMG's network",
+    "gems": "GEMS, a genetic search",
     "diffmg": "DiffMG, its search",
     "diffmg-restarts": "DiffMG, best of 3 searches",
     "published": "DiffMG, its published meta-graph",
@@ -44,6 +47,18 @@ TITLES = {
     "average-seeds": "TENSUS, the defaults, 5 seeds averaged",
     "average-meta-graphs": "TENSUS, our search, best 3 meta-graphs averaged",
 }  # fmt: skip
+
+#: On pairs, with the library's inputs, bias and loss in the place of DiffMG's.
+PAIR_TITLES = {
+    "recipe-bias": "biases alone",
+    "recipe-degrees": "biases, log degrees",
+    "recipe-regression": "logistic regression on counts and spectral products",
+    "recipe-none": "no propagation",
+    "recipe-lightgcn": "LightGCN", "recipe-rgcn": "RGCN",
+    "recipe-published": "DiffMG's published meta-graph",
+    "recipe-rank1": "d = 1", "recipe-cp": "CP", "recipe": "TENSUS, d = 2",
+}  # fmt: skip
+DIFFMG_TITLES = {method: title for method, title in TITLES.items() if method not in PAIR_TITLES}
 
 #: Rows made of two others: for each seed the searched meta-graph or the soft model, by validation.
 EITHER = {
@@ -102,10 +117,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
 
 
-def scores(results: Results, data: Sequence[str], split: str = "test") -> list[str]:
+def scores(
+    results: Results,
+    data: Sequence[str],
+    split: str = "test",
+    titles: Mapping[str, str] = TITLES,
+) -> list[str]:
     """Ours, mean ± deviation (seeds); test scores with the paper's number beside them."""
     rows = []
-    for method, title in TITLES.items():
+    for method, title in titles.items():
         ours = {name: [r[split] for r in select(results, name, method)] for name in data}
         cells = [title]
         for name in data:
@@ -141,6 +161,27 @@ def verdict(results: Results) -> list[str]:
     return lines
 
 
+def pair_verdict(results: Results) -> list[str]:
+    """For both data sets: does the recipe reach paper and aim, and is it ahead of the other rows?"""
+    lines = []
+    for name in PAIRS:
+        mine = {r["seed"]: r["test"] for r in select(results, name, "recipe")}
+        if not mine:
+            lines.append(f"- **{name}**: not run.")
+            continue
+        mean, words = fmean(mine.values()), []
+        for what, wanted in (("paper", PAPER[TENSUS][name]), ("aim", PAIR_AIMS[name])):
+            words.append(f"{what} {wanted:.2f} ({mean - wanted:+.2f})")
+        for other in list(PAIR_TITLES)[:-1]:
+            runs = {r["seed"]: r["test"] for r in select(results, name, other)}
+            theirs = dict.fromkeys(mine, runs.get(0)) if other in NOT_RANDOM and runs else runs
+            both = [test - theirs[seed] for seed, test in mine.items() if seed in theirs]
+            if both:
+                words.append(f"against {PAIR_TITLES[other]}: {spread(both)}")
+        lines.append(f"- **{name}**: {mean:.2f}; " + "; ".join(words) + ".")
+    return lines
+
+
 def settings() -> list[str]:
     """Budgets, and what was tuned."""
     rows = []
@@ -155,18 +196,18 @@ def settings() -> list[str]:
     return table(["data", "candidates", "trained in full", "settings", "soft models"], rows)
 
 
-def times(results: Results) -> list[str]:
+def times(results: Results, data: Sequence[str], titles: Mapping[str, str]) -> list[str]:
     """Processor seconds of one run, the mean over seeds."""
     rows = []
-    for method, title in TITLES.items():
+    for method, title in titles.items():
         cells = [title]
-        for name in NODES + PAIRS:
+        for name in data:
             runs = select(results, name, method)
             seconds = [processor_seconds(run) for run in runs]
             cells.append(f"{fmean(seconds):.0f}" if seconds else "-")
         if set(cells[1:]) != {"-"}:
             rows.append(cells)
-    return table(["processor seconds", *NODES, *PAIRS], rows)
+    return table(["processor seconds", *data], rows)
 
 
 def ranks(results: Results) -> list[str]:
@@ -222,9 +263,13 @@ def page(results: Results, facts: dict[str, Any], prose: str) -> str:
     results = with_either(results)
     parts = {
         "nodes": scores(results, NODES), "nodes_val": scores(results, NODES, "val"),
-        "pairs": scores(results, PAIRS), "pairs_val": scores(results, PAIRS, "val"),
+        "pairs": scores(results, PAIRS, titles=DIFFMG_TITLES),
+        "pairs_val": scores(results, PAIRS, "val", DIFFMG_TITLES),
+        "recipe": scores(results, PAIRS, titles=PAIR_TITLES), "recipe_verdict": pair_verdict(results),
+        "recipe_val": scores(results, PAIRS, "val", PAIR_TITLES),
+        "recipe_times": times(results, PAIRS, PAIR_TITLES),
         "types": types(results), "verdict": verdict(results), "settings": settings(),
-        "times": times(results), "partial": partial(results), "ranks": ranks(results),
+        "times": times(results, DATA, TITLES), "partial": partial(results), "ranks": ranks(results),
         "labels": labels(results),
     }  # fmt: skip
     machine = (

@@ -12,7 +12,7 @@ import torch
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import PEERS
 from benchmarks.reproduce.results import add, read
-from benchmarks.reproduce.settings import DATA, NODES, PAIRS, PARTIAL, TUNED
+from benchmarks.reproduce.settings import DATA, NODES, NOT_RANDOM, PAIRS, PARTIAL, TUNED
 from tensus_tn.data import load
 from tensus_tn.tasks import Task, make_task
 
@@ -20,6 +20,8 @@ MAIN = ("tensus", "diffmg", "published", "cp", "rank1")
 ABLATIONS = ("tensus-d3", "tensus-d4", "tensus-d5")
 RANKS = ("recipe-rank1", "recipe", "recipe-d3", "recipe-d4", "recipe-d5", "recipe-cp")
 RANK_STUDY = ("dblp", "imdb")
+#: Recommendation with the library's inputs and loss, beside ours.
+PAIR_ROWS = ("recipe-none", "recipe-published", "recipe-lightgcn", "recipe-rgcn")
 DEFAULT_SEEDS = 10  # of the defaults for nodes, and of the rank study under them
 VARIANTS = {"dblp-diffmg": ("dblp", {"node_types": "diffmg"})}
 
@@ -43,6 +45,9 @@ def plan(seeds: int) -> list[Run]:
         (RANKS, RANK_STUDY, DEFAULT_SEEDS),
         (("recipe",), tuple(name for name in NODES if name not in RANK_STUDY), DEFAULT_SEEDS),
         (RANKS[:2] + RANKS[-1:], tuple(name for name in DATA if name not in RANK_STUDY), seeds),
+        (PAIR_ROWS, PAIRS, seeds),
+        (NOT_RANDOM, PAIRS, 1),
+        (("gems",), PAIRS, seeds),
         (("gtn-published", "gtn-tensus"), NODES, seeds),
         ((*PEERS, "metapath2vec"), NODES, seeds),
         (("average-seeds", "average-meta-graphs", "more-labels"), NODES, seeds),

@@ -12,9 +12,12 @@ from benchmarks.reproduce.candidates import NodeScore
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.report import (
+    DIFFMG_TITLES,
+    PAIR_TITLES,
     interval,
     labels,
     page,
+    pair_verdict,
     ranks,
     scores,
     select,
@@ -75,6 +78,20 @@ def test_a_run_that_is_there_is_not_run_again(tmp_path):
     with pytest.raises(FileNotFoundError, match="no-such-data"):
         execute(run._replace(seed=4), path)
     assert list(read(path)) == [run]  # nothing is left of a run that failed
+
+
+def test_the_verdict_on_pairs_has_paper_aim_and_every_other_row():
+    results = [result("yelp", "recipe", s, 70.0 + s) for s in range(3)]
+    results += [result("yelp", "recipe-regression", 0, 70.5)]  # not random: held against all seeds
+    results += [result("yelp", "recipe-rgcn", s, 71.5) for s in (1, 5)]
+    amazon, yelp = pair_verdict(results)
+    assert amazon == "- **amazon**: not run."
+    assert yelp.startswith("- **yelp**: 71.00; paper 70.38 (+0.62); aim 70.80 (+0.20); ")
+    assert "against logistic regression on counts and spectral products: 0.50 ± 1.00 (3)" in yelp
+    assert "against RGCN: -0.50 (1)" in yelp
+    text = "\n".join(scores(results, ["yelp"], titles=PAIR_TITLES))
+    assert "| TENSUS, d = 2 | 71.00 ± 1.00 (3) | - |" in text
+    assert "71.00" not in "\n".join(scores(results, ["yelp"], titles=DIFFMG_TITLES))
 
 
 @pytest.mark.parametrize(("method", "rank"), [("soft", 2), ("soft-cp", 3), ("soft-rank1", 1)])
