@@ -14,7 +14,7 @@ import torch
 from tensus_tn import __version__
 from tensus_tn.cli import COMMANDS, main
 from tensus_tn.tasks import Config
-from tests.data.hgb_files import write_hgb
+from tests.data.hgb_files import VENUES, write_hgb
 
 FEW = ["--epochs", "3", "--no-progress"]
 
@@ -117,6 +117,16 @@ def test_a_folder_of_the_heterogeneous_graph_benchmark(folder, capsys, several):
     compared = ["compare", "--methods", "gtn", "--seeds", "1", *command[1:]]
     assert main(compared) == 0
     assert "unknown" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_types_without_features_may_be_all_alike(folder):
+    write_hgb(folder / "ACM")
+    sizes = []
+    for missing in ("one-hot", "none"):
+        command = ["train", "--data", "ACM", *FEW, "--missing", missing, "--out", missing]
+        assert main(command) == 0
+        sizes.append(json.loads((folder / missing / "result.json").read_text())["num_parameters"])
+    assert sizes[0] - sizes[1] == (VENUES - 1) * 64  # a vector for each venue, or one for all
 
 
 def test_several_networks_are_averaged(folder, capsys):

@@ -43,6 +43,9 @@ class Config:
     split_seed: int = _option(
         0, "of the draw of validation nodes, where the data leave it open (HGB)"
     )
+    missing: Literal["one-hot", "none"] = _option(
+        "one-hot", "of types without features (HGB): nodes told apart by their ids, or all alike"
+    )
     normalisation: Normalisation = _option("row", "rows of A, of A + I as in DiffMG, or none")  # noqa: RUF009
     divide: bool = _option(True, "states are means over the paths that arrive, not sums")
 

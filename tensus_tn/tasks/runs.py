@@ -81,8 +81,12 @@ def load_task(config: Config) -> Task:
         >>> load_task(Config(data="planted")).metric
         'macro_f1'
     """
-    given = {"node_types": config.node_types, "seed": config.split_seed}
-    usual = {"node_types": "true", "seed": 0}  # not every loader knows these
+    given = {
+        "node_types": config.node_types,
+        "seed": config.split_seed,
+        "missing": config.missing,
+    }
+    usual = {"node_types": "true", "seed": 0, "missing": "one-hot"}  # not every loader knows these
     options = {key: value for key, value in given.items() if value != usual[key]}
     return make_task(
         load(config.data, **options), config.normalisation, config.device, config.inputs
