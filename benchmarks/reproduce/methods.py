@@ -98,7 +98,7 @@ def averaged_seeds(data: str, task: Task, seed: int) -> Outcome:
     """The library's defaults with several seeds, the scores of all averaged."""
     start = time.process_time()
     config = Config(data=data, seed=AVERAGED * seed, progress=False)
-    task = _recipe_task(data, config.normalisation, config.inputs)
+    task = _recipe_task(data, config.normalisation, config.input_names())
     return _outcome(run_average(config, AVERAGED, task), task, time.process_time() - start)
 
 
@@ -191,7 +191,7 @@ def recipe(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
     """The library's defaults as they are, for nodes or for pairs: soft, one training, no search."""
     settings = {} if data in NODES else dict(RECOMMENDATION)
     config = Config(data=data, seed=seed, progress=False).with_values({**settings, **changes})
-    return _by_defaults(config, _recipe_task(data, config.normalisation, config.inputs))
+    return _by_defaults(config, _recipe_task(data, config.normalisation, config.input_names()))
 
 
 def more_labels(data: str, task: Task, seed: int) -> Outcome:
@@ -243,7 +243,7 @@ def pair_regression(data: str, task: Task, seed: int) -> Outcome:
 def _pair_recipe(data: str, seed: int) -> tuple[Config, Task]:
     """The library's settings for pairs, and their task."""
     config = Config(data=data, seed=seed, progress=False, **RECOMMENDATION)
-    return config, _recipe_task(data, config.normalisation, config.inputs)
+    return config, _recipe_task(data, config.normalisation, config.input_names())
 
 
 @cache

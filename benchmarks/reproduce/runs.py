@@ -79,7 +79,7 @@ def execute(run: Run, path: Path) -> dict[str, Any]:
 @cache
 def _task(name: str, **options: Any) -> Task:
     """With ids where nodes have no features: the same as one-hot rows, and faster."""
-    task = make_task(load(name, **options), "diffmg")
+    task = make_task(load(name, **options), "diffmg", inputs=["features"])
     for kind in task.x.keys() - task.data.features.keys():
         task.x[kind] = torch.arange(task.data.node_counts[kind])
     return task

@@ -2,7 +2,7 @@
 
 Users have hidden tastes, items have brands, and a brand suits one taste. A pair that is to be predicted
 may never have been seen, but user -> item -> brand -> item says what it is like. Either tower learns
-its own meta-graph over these relations; a score is the dot product of both ends.
+its own meta-graph over these relations; a score is the dot product of both ends, and a bias of each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from tensus_tn.data import Dataset, NodePairs, Relation
-from tensus_tn.tasks import Config, best_meta_graphs, build_model, fit, make_task, preset
+from tensus_tn.tasks import PAIRS, Config, best_meta_graphs, build_model, fit, make_task
 
 COUNTS = {"user": 300, "item": 400, "brand": 20}
 
@@ -50,9 +50,8 @@ def shop(seed: int = 0) -> Dataset:
 
 
 def main(epochs: int = 80) -> float:
-    task = make_task(shop(), "diffmg")
-    changes = {"epochs": epochs, "hidden": 32, "steps": 3, "state_dropout": 0.6, "lr": 0.02}
-    config = Config(select="metric", core_lr=0.02).with_values({**preset("shop"), **changes})
+    task = make_task(shop())
+    config = Config(**{**PAIRS, "epochs": epochs, "hidden": 32, "steps": 3})
     torch.manual_seed(0)
     model = build_model(config, task.spec)
     result = fit(model, task, config)

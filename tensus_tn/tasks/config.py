@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import torch
 
 from tensus_tn.data import Normalisation
 from tensus_tn.data.arrays import NodeTypes
-from tensus_tn.tasks.task import Inputs
+from tensus_tn.tasks.task import ALL_INPUTS, Inputs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,8 +63,8 @@ class Config:
     activation: Literal["relu", "gelu"] = _option("relu", "after the layer norm")
     input_activation: Literal["none", "tanh"] = _option("none", "after the input projection")
 
-    inputs: Inputs = _option(  # noqa: RUF009
-        "features", "of pairs: the nodes' features, or their structure: ids, degrees, spectrum"
+    inputs: str = _option(
+        "features", "of pairs: what is seen of nodes, some of features,id,degree,spectral"
     )
     bias: bool = _option(False, "of pairs: a bias for either end, from ids and degrees")
 
@@ -128,6 +128,7 @@ class Config:
         if self.fan_out and not self.batch_size:
             raise ValueError("fan_out is of batches: give a batch_size")
         self.hops()
+        self.input_names()
         try:
             torch.device(self.device)
         except RuntimeError as error:
@@ -153,6 +154,18 @@ class Config:
                 f"{self.fan_out!r}"
             )
         return numbers
+
+    def input_names(self) -> Inputs:
+        """The inputs of pairs, one by one.
+
+        Example:
+            >>> Config(inputs="id,degree").input_names()
+            ('id', 'degree')
+        """
+        names = tuple(self.inputs.split(","))
+        if not set(names) <= set(ALL_INPUTS):
+            raise ValueError(f"inputs must be some of {','.join(ALL_INPUTS)}, got {self.inputs!r}")
+        return cast(Inputs, names)
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """The same settings but for some."""

@@ -11,8 +11,8 @@ Phase = Literal["search", "train"]
 #: For pairs, where the defaults are for the classes of nodes: `Config(data="amazon", **PAIRS)`.
 PAIRS: Mapping[str, Any] = MappingProxyType({
     "normalisation": "diffmg", "divide": False, "topology": "complete", "affine": True,
-    "norm": "affine", "activation": "gelu", "inputs": "structure", "bias": True, "dropout": 0.6,
-    "lr": 0.01, "core_lr": 0.01, "select": "metric", "patience": 20,
+    "norm": "affine", "activation": "gelu", "inputs": "features,id,degree,spectral",
+    "bias": True, "dropout": 0.6, "lr": 0.01, "core_lr": 0.01, "select": "metric", "patience": 20,
     "epochs": 250,
 })  # fmt: skip
 #: DiffMG's network and its training; the rank is left as it is set.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,10 @@ from tensus_tn.nn.projection import Features
 from tensus_tn.propagation.blocks import Block
 from tensus_tn.tasks.metrics import association, auc, f1
 
-Inputs = Literal["features", "structure"]
+InputName = Literal["features", "id", "degree", "spectral"]
+Inputs = Sequence[InputName]
+#: All that a network can see of the ends of pairs.
+ALL_INPUTS: Inputs = get_args(InputName)
 #: Of a model with a bias: what that alone says (B,) of pairs (2, B), given the features.
 BiasScores = Callable[[Features, Tensor], Tensor]
 
@@ -164,9 +167,10 @@ class LinkPrediction:
         data: With pairs.
         normalisation: Of the graph, see `Dataset.graph`.
         device: Of all tensors.
-        inputs: What a network sees of the nodes: their `"features"`, which are one-hot where there
-            are none; or their `"structure"`: ids, log degrees, the singular vectors of the edges
-            between the two types, and features where there are some.
+        inputs: What a network sees of the nodes, added up: their `"features"` where there are some;
+            their `"id"`; log degrees, `"degree"`; and the singular vectors of the edges between the
+            two types, `"spectral"`. With `("features",)` alone, nodes without features have one-hot
+            rows.
 
     Example:
         >>> from tensus_tn.data import Relation
@@ -189,14 +193,14 @@ class LinkPrediction:
     def __init__(
         self,
         data: Dataset,
-        normalisation: Normalisation = "row",
+        normalisation: Normalisation = "diffmg",
         device: torch.device | str = "cpu",
-        inputs: Inputs = "features",
+        inputs: Inputs = ALL_INPUTS,
     ) -> None:
         if not isinstance(data.target, NodePairs):
             raise TypeError(f"link prediction needs pairs, {data.name!r} has {data.target}")
         self.data, self.graph = data, data.graph(normalisation).to(device)
-        given = data.inputs() if inputs == "features" else _structure(data)
+        given = data.inputs() if tuple(inputs) == ("features",) else _several_inputs(data, inputs)
         self.x = _moved(given, device)
         self.known = known_pairs(data).to(device)
         self.source, self.target = data.target.source, data.target.destination
@@ -259,22 +263,26 @@ class LinkPrediction:
         return ""
 
 
-def _structure(data: Dataset) -> dict[str, NodeInputs[Tensor]]:
-    """Ids, and what the graph and the data say of the nodes of every type."""
-    degrees, vectors = log_degrees(data), spectral(data)
-    given = {
-        kind: {
-            "features": data.features.get(kind),
-            "id": torch.arange(count),
-            "degree": degrees[kind],
-            "spectral": vectors.get(kind),
-        }
-        for kind, count in data.node_counts.items()
+def _several_inputs(data: Dataset, names: Inputs) -> dict[str, NodeInputs[Tensor]]:
+    """For every node type those of the inputs that say something of it."""
+    unknown = [name for name in names if name not in ALL_INPUTS]
+    if unknown or not names:
+        raise ValueError(f"inputs must be some of {', '.join(ALL_INPUTS)}, got {list(names)}")
+    made: dict[str, Callable[[], Mapping[str, Tensor]]] = {
+        "features": lambda: data.features,
+        "id": lambda: {kind: torch.arange(n) for kind, n in data.node_counts.items()},
+        "degree": lambda: log_degrees(data),
+        "spectral": lambda: spectral(data),
     }
-    return {
-        kind: NodeInputs(**{name: x for name, x in several.items() if _says_something(x)})
-        for kind, several in given.items()
+    found = {name: made[name]() for name in names}
+    several = {
+        kind: {name: of[kind] for name, of in found.items() if _says_something(of.get(kind))}
+        for kind in data.node_counts
     }
+    for kind, given in several.items():
+        if not given:
+            raise ValueError(f"of {list(names)} nodes of type {kind!r} have none: add 'id'")
+    return {kind: NodeInputs(**given) for kind, given in several.items()}
 
 
 def _says_something(x: Tensor | None) -> bool:
@@ -318,13 +326,14 @@ Task = NodeClassification | LinkPrediction
 
 def make_task(
     data: Dataset,
-    normalisation: Normalisation = "row",
+    normalisation: Normalisation | None = None,
     device: torch.device | str = "cpu",
-    inputs: Inputs = "features",
+    inputs: Inputs = ALL_INPUTS,
 ) -> Task:
     """The task that fits what a data set has, labels or pairs, with its tensors on a device.
 
-    `inputs` are those of pairs, see `LinkPrediction`.
+    The normalisation is that of the task's defaults if None; `inputs` are those of pairs, see
+    `LinkPrediction`.
 
     Example:
         >>> from tensus_tn.data import planted
@@ -332,5 +341,5 @@ def make_task(
         'macro_f1'
     """
     if isinstance(data.target, NodeLabels):
-        return NodeClassification(data, normalisation, device)
-    return LinkPrediction(data, normalisation, device, inputs)
+        return NodeClassification(data, normalisation or "row", device)
+    return LinkPrediction(data, normalisation or "diffmg", device, inputs)

@@ -11,7 +11,7 @@ from tests.tasks.problems import small_links
 
 
 def task():
-    return make_task(small_links(), "diffmg", inputs="structure")
+    return make_task(small_links())
 
 
 def test_lightgcn_is_the_mean_of_powers_of_the_normalised_edges():

@@ -18,6 +18,11 @@ from tensus_tn.tasks.config import add_arguments, from_arguments, read_toml
         ({"lr": "fast"}, TypeError, "lr must be a number"),
         ({"lr": float("nan")}, ValueError, "lr must not be negative, got nan"),
         ({"select": "test"}, ValueError, "select must be one of"),
+        (
+            {"inputs": "id,degrees"},
+            ValueError,
+            "inputs must be some of features,id,degree,spectral",
+        ),
         ({"progress": 1}, TypeError, "progress must be of type bool"),
         ({"epoch": 3}, ValueError, "did you mean 'epochs'"),
     ],

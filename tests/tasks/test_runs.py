@@ -49,7 +49,7 @@ def test_planted_meta_graph_is_recovered_at_rank_two_and_rank_one_stays_at_its_b
 
 
 def test_links_are_learned():
-    task = make_task(small_links(), "diffmg")
+    task = make_task(small_links(), inputs=["features"])
     config = SMALL.with_values({"topology": "complete", "select": "metric", "epochs": 60})
     trainer = train(config.with_values({"dropout": 0.0, "hidden": 8}), task)
     assert trainer.evaluate("test")["auc"] > 0.9
@@ -58,7 +58,7 @@ def test_links_are_learned():
 
 
 def test_pairs_are_learned_by_their_recipe_and_restored(tmp_path):
-    task = make_task(small_links(), "diffmg", inputs="structure")
+    task = make_task(small_links())
     settings = {**PAIRS, "epochs": 60, "hidden": 8, "progress": False, "out": str(tmp_path)}
     result = run(Config(**settings), task)
     assert result.test["auc"] > 0.9
@@ -67,7 +67,7 @@ def test_pairs_are_learned_by_their_recipe_and_restored(tmp_path):
 
 
 def test_biases_learn_at_a_rate_of_their_own():
-    task = make_task(small_links(), "diffmg", inputs="structure")
+    task = make_task(small_links())
     settings = {**PAIRS, "epochs": 1, "hidden": 8, "progress": False, "lr": 0.0, "core_lr": 0.0}
     before = build_model(Config(**settings, seed=1), task.spec)
     trainer = Trainer(copy.deepcopy(before), task, Config(**settings))

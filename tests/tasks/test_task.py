@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 
 from tensus_tn.data import NodeLabels, planted
-from tensus_tn.tasks import PAIRS, Config, Trainer, build_model, make_task
+from tensus_tn.tasks import (
+    PAIRS,
+    Config,
+    LinkPrediction,
+    NodeClassification,
+    Trainer,
+    build_model,
+    make_task,
+)
 from tests.tasks.problems import small_links
 
 
@@ -22,8 +30,6 @@ def test_loss_of_links_is_that_of_the_protocol():
 
 
 def test_tasks_refuse_data_of_the_other_kind(task):
-    from tensus_tn.tasks import LinkPrediction, NodeClassification
-
     with pytest.raises(TypeError, match="needs pairs"):
         LinkPrediction(planted(num_nodes=8))
     with pytest.raises(TypeError, match="needs labels"):
@@ -104,7 +110,7 @@ def test_a_model_that_learned_nothing_is_scored():
 
 
 def test_a_bias_learns_from_pairs_and_edges_too():
-    task = make_task(small_links(), "diffmg", inputs="structure")
+    task = make_task(small_links())
     torch.manual_seed(0)
     model = build_model(Config(hidden=4, **{**PAIRS, "dropout": 0.0}), task.spec)
     for parameter in model.bias_parameters():
@@ -156,10 +162,25 @@ def test_any_model_may_have_a_bias_with_its_loss_and_learning_rate():
     assert group["params"][0] is model.bias
 
 
-def test_structure_is_ids_degrees_spectrum_and_features_where_there_are_some():
+def test_pairs_see_ids_degrees_spectrum_and_features_where_there_are_some():
     data = small_links()
     features = {"user": torch.randn(30, 3)}
-    x = make_task(replace(data, features=features), "diffmg", inputs="structure").x
+    x = make_task(replace(data, features=features)).x
     assert list(x["user"].present()) == ["features", "id", "degree", "spectral"]
     assert list(x["item"].present()) == ["id", "degree", "spectral"]
     assert x["item"].spectral.shape == (20, 19)
+
+
+def test_inputs_of_pairs_may_be_left_out():
+    x = make_task(small_links(), inputs=("id", "degree")).x
+    assert list(x["user"].present()) == list(x["item"].present()) == ["id", "degree"]
+    one_hot = make_task(small_links(), inputs=["features"]).x
+    assert torch.equal(one_hot["item"].to_dense(), torch.eye(20))
+    with pytest.raises(ValueError, match="some of features, id, degree, spectral, got \\['ids'\\]"):
+        make_task(small_links(), inputs=["ids"])
+    data = replace(small_links(), features={"user": torch.randn(30, 3)})
+    alone = LinkPrediction(data, inputs=["features", "spectral"])
+    assert list(alone.x["item"].present()) == ["spectral"]
+    counts = {**data.node_counts, "brand": 2}
+    with pytest.raises(ValueError, match="nodes of type 'brand' have none: add 'id'"):
+        make_task(replace(data, node_counts=counts), inputs=["features", "spectral"])
