@@ -14,6 +14,7 @@ parser.add_argument(
 parser.add_argument("--seeds", type=int, default=5)
 parser.add_argument("--steps", type=int, nargs="+", help="results: by the graph; else 3")
 parser.add_argument("--ranks", type=int, nargs="+", help="results: the default; else 2")
+parser.add_argument("--threads", type=int, default=1, help="results: of a run")
 parser.add_argument("--queries", type=int, default=64)
 parser.add_argument("--repeats", type=int, default=3)
 parser.add_argument(
@@ -38,4 +39,4 @@ for name in a.data:
             for method in a.methods:
                 for steps in a.steps or [None]:
                     for rank in a.ranks or [None]:
-                        results.run(graph, name, method, seed, out, steps, rank)
+                        results.run(graph, name, method, seed, out, steps, rank, a.threads)

@@ -1,4 +1,4 @@
-"""The same walks in torch.sparse: columns grouped by relation, and DRUM's formulation.
+"""The same walks in torch.sparse, by relation or in DRUM's formulation, and in `propagate`.
 
 Every operator is a small sparse matrix over the entities that it touches: with matrices over all
 entities, most of the time would go into rows without an edge.
@@ -6,8 +6,10 @@ entities, most of the time would go into rows without an edge.
 
 from typing import NamedTuple
 
+import scipy.sparse as sp
 import torch
 
+from tensus_tn import RelationGraph, propagate_dag
 from tensus_tn.rules import reference
 
 
@@ -31,8 +33,8 @@ def operators(graph):
     return found
 
 
-def one_hot(graph, queries):
-    start = torch.zeros(graph.num_entities, len(queries.start))
+def one_hot(num_entities, queries):
+    start = torch.zeros(num_entities, len(queries.start))
     start[queries.start, torch.arange(len(queries.start))] = 1.0
     return start
 
@@ -45,7 +47,7 @@ def grouped(graph, operators, weights, queries):
     scores = []
     for r in queries.relation.unique().tolist():
         mine = type(queries)(*(x[queries.relation == r] for x in queries[:4]), *queries[4:])
-        h = one_hot(graph, mine)[:, None]  # (N, P, Q)
+        h = one_hot(graph.num_entities, mine)[:, None]  # (N, P, Q)
         for w in weights.values():
             shape = (graph.num_entities, w.shape[3], h.shape[2])
             total = torch.zeros(shape).flatten(1)
@@ -65,7 +67,7 @@ def drum(graph, operators, weights, queries):
     first, *inner, last = weights.values()
     total = 0.0
     for d in range(first.shape[3]):
-        h = one_hot(graph, queries)
+        h = one_hot(graph.num_entities, queries)
         for w in (first[..., 0, d], *(w[..., d, d] for w in inner), last[..., d, 0]):
             share = w[queries.relation].t()  # (C, Q)
             after = torch.zeros_like(h)
@@ -75,6 +77,25 @@ def drum(graph, operators, weights, queries):
             h = after
         total = total + h
     return total.t()
+
+
+def relation_graph(graph):
+    """Every operator as a relation of `propagate`, the identity last."""
+    edges, source, size = graph.edges, graph.sources(), (graph.num_entities,) * 2
+    found = {}
+    for i in range(graph.num_operators - 1):
+        chosen = edges.op == i
+        index = (edges.target[chosen].long(), source[chosen])
+        found[str(i)] = sp.coo_matrix((edges.value[chosen], index), size).tocsr()
+    return RelationGraph.from_scipy(found, identity=True)
+
+
+def dense(relations, dag, weights, queries):
+    """Our `propagate` on dense columns, one for each query, their weights by groups of columns."""
+    start = one_hot(relations.num_nodes, queries)
+    groups, group = queries.relation.unique(return_inverse=True)
+    some = {edge: w[groups] for edge, w in weights.items()}
+    return propagate_dag(relations, dag, start, some, groups=group)[:, 0].t()
 
 
 def loss(scores, queries):

@@ -1,4 +1,4 @@
-"""Forward and backward of 64 queries: the frontier against torch.sparse and DRUM's formulation."""
+"""Forward and backward of 64 queries: the frontier against dense columns, torch.sparse and DRUM's."""
 
 import json
 import statistics
@@ -31,20 +31,23 @@ def measure(graph, name, steps, rank, count, repeats, out, slow=True):
     torch.set_num_threads(1)
     model = RuleModel(graph, steps=steps, rank=rank, popularity=False)
     queries = some_queries(graph, count)
-    matrices = peers.operators(model.walks)
+    matrices, relations = peers.operators(model.walks), peers.relation_graph(model.walks)
 
-    def run(scores):
+    def run(scores, *on):
         model.zero_grad()
-        weights = model.weights()
-        peers.loss(scores(model.walks, matrices, weights, queries), queries).backward()
+        peers.loss(scores(*on, model.weights(), queries), queries).backward()
 
     def frontier():
         model.zero_grad()
         model.loss(queries).backward()
 
-    ways = {"frontier": frontier, "torch.sparse, grouped": lambda: run(peers.grouped)}
+    ways = {
+        "frontier": frontier,
+        "propagate, dense": lambda: run(peers.dense, relations, model.dag),
+        "torch.sparse, grouped": lambda: run(peers.grouped, model.walks, matrices),
+    }
     if slow:
-        ways["DRUM's formulation"] = lambda: run(peers.drum)
+        ways["DRUM's formulation"] = lambda: run(peers.drum, model.walks, matrices)
     times = {way: [] for way in ways}
     frontier()  # warm
     for _ in range(repeats):

@@ -15,7 +15,7 @@ from tensus_tn.rules.walks import KnownAnswers, Queries, WalkGraph, make_queries
 _SAMPLE = 256
 _FEW = 0.05  # of all edges: what walks of four links may meet
 _MANY = 2_000_000  # edges: what walks of three links may meet
-_AFFORDABLE = 4.6e9  # edges that all walks of a training may meet
+_AFFORDABLE = 9.2e9  # edges that all walks of a training may meet
 _WIDER = 0.3  # an edge of a block costs about 3 times one of a single query, for WIDTH of them
 
 
@@ -61,9 +61,9 @@ def width(walker: Walker, weights: dict[Edge, Tensor]) -> int:
 
 
 def affordable(walker: Walker, weights: dict[Edge, Tensor]) -> int:
-    """How many queries training may ask, to two digits: their walks meet some 4.6 billion edges.
+    """How many queries training may ask, to two digits: their walks meet some 9 billion edges.
 
-    That is about four minutes of one core. Where a walk meets most of a large graph, a part of its
+    That is about six minutes of one core. Where a walk meets most of a large graph, a part of its
     training triples says nearly as much as all of them.
     """
     edges = walker.costs(weights, _some_queries(walker.graph)).double().mean() / walker.width

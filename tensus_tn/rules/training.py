@@ -116,7 +116,7 @@ def fit(
     lr = s.lr or (0.1 if graph.num_entities >= 10_000 else 0.05)
     # Along the cosine, the learning rate is about half of `lr` on average.
     decay = 2 / (lr * epochs * batches) if s.decay is None else s.decay
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay, fused=True)
     run = _Run(model, optimizer, FitReport(), {}, 0)
     if s.resume and Path(s.checkpoint or "").exists():
         run.restore(torch.load(s.checkpoint, weights_only=True, map_location="cpu"))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks.rules import memory, peers, results, speed
+from benchmarks.rules import memory, peers, report, results, speed
 from tensus_tn.rules import RuleModel, planted_rules
 from tests.rules.graphs import random_graph, training_queries
 
@@ -19,7 +19,10 @@ def test_the_peers_have_our_scores():
         matrices = peers.operators(model.walks)
         with torch.no_grad():
             got = peer(model.walks, matrices, model.weights(), queries)
+            relations = peers.relation_graph(model.walks)
+            dense = peers.dense(relations, model.dag, model.weights(), queries)
         torch.testing.assert_close(got, model.scores(asked), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(dense, model.scores(asked), rtol=1e-4, atol=1e-5)
 
 
 def test_speed_writes_a_line_for_each_way(tmp_path, capsys):
@@ -32,6 +35,7 @@ def test_speed_writes_a_line_for_each_way(tmp_path, capsys):
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["way"] for row in rows] == [
         "frontier",
+        "propagate, dense",
         "torch.sparse, grouped",
         "DRUM's formulation",
     ]
@@ -77,3 +81,27 @@ def test_curves_are_means_over_seeds():
         for rank, mrr in [(2, 0.5), (1, 0.25), (2, 0.7)]
     ]
     assert curves.means(rows, "steps", "rank") == {2: {1: 0.25, 2: pytest.approx(0.6)}}
+
+
+def test_tables_are_filled_anew():
+    def row(seed, steps, rank, mrr, method="TENSUS"):
+        metrics = {"mrr": mrr, "hits@10": 0.9}
+        ties = {"by ties": dict.fromkeys(("optimistic", "pessimistic"), metrics)}
+        asked = {"asked_steps": steps, "asked_rank": rank, "seed": seed, "method": method}
+        found = {"steps": steps or 3, "rank": rank or 4, "parameters": 7, "cpu_seconds": 2.0}
+        return {"data": "d", **asked, **found, "valid": metrics, "test": metrics | ties}
+
+    rows = [row(0, None, None, 0.25), row(1, None, None, 0.75), row(0, None, 1, 0.1)]
+    table = report.defaults_table(rows).splitlines()
+    assert table[2].startswith("| d | TENSUS (tensor train) | 3, 4 | 7 | 2 | 0.500 ± 0.354 |")
+    assert table[3].startswith("| d | rank 1 | 3, 1 | 7 | 1 | 0.100 |")
+    assert len(table) == 4
+    grid = report.grid_table([*rows, row(0, 2, 1, 0.2), row(0, 2, 3, 0.4), row(1, 2, 3, 0.6)])
+    assert grid.splitlines()[2:] == ["| d | TENSUS (tensor train) | 2 | 1 to 2 | 0.200 | 0.500 |"]
+    ways = {"frontier": 0.002, report.PEERS[0]: 0.08, report.PEERS[1]: 0.06}
+    speeds = [{"data": "d", "way": w, "median": x, "width": 1} for w, x in ways.items()]
+    assert report.speed_table(speeds).splitlines()[2] == "| d | 1 | 2.0 |  | 80 | 60 | 30 |"
+    page = "a\n<!-- grid -->\n| old |\n| older |\n\nb\n"
+    assert report.fill(page, {"grid": "| new |"}) == "a\n<!-- grid -->\n| new |\n\nb\n"
+    with pytest.raises(ValueError, match="no mark <!-- speed -->"):
+        report.fill(page, {"speed": ""})
