@@ -1,8 +1,8 @@
 """Tensor networks over directed acyclic graphs, and fused propagation on heterogeneous graphs."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tensus_tn._lazy import lazy_names
 from tensus_tn._version import __version__
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ __all__ = [
     "show_config",
 ]
 
-# Each is imported when it is first used: so a command answers before torch is loaded.
 _MODULES = {
     "Block": "propagation.blocks",
     "Dag": "dag",
@@ -58,12 +57,4 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:  # type checkers read the imports above
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def check_size(what: str, value: Any) -> int:
@@ -36,6 +37,8 @@ def check_memory(
         item: The type of each, or its bytes.
         device: Where they are to be.
     """
+    import torch
+
     each, kind = (item, "") if isinstance(item, int) else (item.itemsize, f" of {item}")
     size, memory = number * each, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if torch.device(device or torch.get_default_device()).type == "cpu" and size > memory:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tensus_tn import __version__
-from tensus_tn.cli import COMMANDS, main
-from tensus_tn.tasks import Config
+from tensus_tn.cli import COMMANDS, METHOD_NAMES, main
+from tensus_tn.tasks import METHODS, Config
 from tests.data.hgb_files import VENUES, write_hgb
 
 FEW = ["--epochs", "3", "--no-progress"]
@@ -264,7 +264,8 @@ def test_interrupt_and_resume_as_a_program(folder):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["show", "--help"], ["verify", "-h"], ["rules", "train", "-h"]],
+    [["--help"], ["--version"], ["rules", "train", "-h"], *([name, "--help"] for name in COMMANDS)],
+    ids=" ".join,
 )
 def test_help_comes_before_torch_is_loaded(arguments):
     script = f"""
@@ -279,6 +280,10 @@ assert "torch" not in sys.modules and "numpy" not in sys.modules
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_names_of_methods_are_known_before_torch_is_loaded():
+    assert tuple(METHODS) == METHOD_NAMES
 
 
 def test_help_lists_every_command(capsys):

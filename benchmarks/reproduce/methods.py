@@ -60,7 +60,8 @@ from tensus_tn.tasks import (
     run,
     run_average,
 )
-from tensus_tn.tasks.task import Inputs, LinkPrediction, NodeClassification
+from tensus_tn.tasks.config import Inputs
+from tensus_tn.tasks.task import LinkPrediction, NodeClassification
 
 Outcome = dict[str, Any]
 Method = Callable[[str, Task, int], Outcome]

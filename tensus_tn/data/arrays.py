@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tensus_tn.data.typing import NodeTypes
 from tensus_tn.propagation.node_ids import type_slices
 
 #: Features with fewer non-zeros than this are kept sparse: then their projection is faster.
@@ -20,9 +21,6 @@ SPARSE_BELOW = 1 / 12
 LARGEST_ID = 2**31 - 1
 
 Ids = NDArray[np.int64]
-
-#: The blocks of nodes that are the types, or those that DiffMG took for them.
-NodeTypes = Literal["true", "diffmg"]
 
 
 def check_variant(node_types: str) -> None:

@@ -156,3 +156,19 @@ def verify(path: Path) -> None:
             f"{path} is damaged or another version: its SHA-256 is {found}, expected "
             f"{known.sha256}. It comes from {known.origin}."
         )
+
+
+def has_pairs(source: str | os.PathLike[str]) -> bool:
+    """Whether a source, as `load` takes it, is of pairs to be predicted, by its name and files alone.
+
+    Example:
+        >>> has_pairs("amazon"), has_pairs("dblp")
+        (True, False)
+    """
+    path = Path(source)
+    known = KNOWN.get(str(source)) or known_file(path)
+    if known is not None:
+        return bool(known.ratings)
+    if not path.is_dir() or any((path / name).exists() for name in ("edges.pkl", "node.dat")):
+        return False
+    return (path / "adjs_offset.pkl").exists() or any(path.glob("*.dat"))

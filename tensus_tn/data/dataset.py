@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from tensus_tn.data.arrays import one_hot
+from tensus_tn.data.typing import SPLITS, Normalisation, Split
 from tensus_tn.propagation.node_ids import RelationKey, require_ids, type_slices
 from tensus_tn.propagation.relation_graph import RelationGraph
-
-Normalisation = Literal["diffmg", "row", "none"]
-Split = Literal["train", "val", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class Relation(NamedTuple):

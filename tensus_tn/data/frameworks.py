@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation, Split
+from tensus_tn.data.dataset import Dataset, NodeLabels, Relation
+from tensus_tn.data.typing import SPLITS, Split
 from tensus_tn.propagation.edge_lists import dgl_parts, hetero_data_parts
 from tensus_tn.propagation.node_ids import type_slices
 

@@ -16,15 +16,15 @@ from torch import Tensor
 from tensus_tn._files import open_arrays
 from tensus_tn.data import catalogue
 from tensus_tn.data.arrays import (
-    NodeTypes,
     block_counts,
     check_variant,
     split_features,
     whole_numbers,
 )
-from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, NodePairs, Relation
+from tensus_tn.data.dataset import Dataset, NodeLabels, NodePairs, Relation
 from tensus_tn.data.pickles import load_arrays
 from tensus_tn.data.recommendation import reverse_name
+from tensus_tn.data.typing import SPLITS, NodeTypes
 from tensus_tn.propagation.node_ids import require_ids, type_slices
 
 

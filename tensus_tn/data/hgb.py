@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from tensus_tn.data.arrays import Ids, block_counts, sparse_or_dense
-from tensus_tn.data.dataset import Dataset, NodeLabels, Relation, Split
+from tensus_tn.data.dataset import Dataset, NodeLabels, Relation
+from tensus_tn.data.typing import Split
 from tensus_tn.propagation.edge_lists import type_slices
 
 #: Features are parsed so many rows at a time: a whole type as dense numbers may take gigabytes.

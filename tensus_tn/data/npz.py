@@ -14,14 +14,14 @@ from tensus_tn._files import open_arrays
 from tensus_tn.data import catalogue
 from tensus_tn.data.arrays import (
     Ids,
-    NodeTypes,
     block_counts,
     check_variant,
     split_features,
     whole_numbers,
 )
-from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
+from tensus_tn.data.dataset import Dataset, NodeLabels, Relation
 from tensus_tn.data.recommendation import Bipartite, Pairs, make_dataset, split_pairs
+from tensus_tn.data.typing import SPLITS, NodeTypes
 
 
 def load_npz(

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from tensus_tn._arguments import check_size
-from tensus_tn.data.dataset import SPLITS, Dataset, NodeLabels, Relation
+from tensus_tn.data.dataset import Dataset, NodeLabels, Relation
+from tensus_tn.data.typing import SPLITS
 from tensus_tn.propagation.node_ids import type_slices
 
 #: The meta-graph behind the labels, as two paths of relations: s -A-> m -B-> t and s -C-> m -D-> t.

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from tensus_tn.data.arrays import Ids
-from tensus_tn.data.dataset import SPLITS, Dataset, NodePairs, Relation, Split
+from tensus_tn.data.dataset import Dataset, NodePairs, Relation
+from tensus_tn.data.typing import SPLITS, Split
 from tensus_tn.propagation.node_ids import type_slices
 
 

@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-import torch
-
-from tensus_tn.data import Normalisation
-from tensus_tn.data.arrays import NodeTypes
-from tensus_tn.tasks.task import ALL_INPUTS, Inputs
+from tensus_tn.data.typing import NodeTypes, Normalisation
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+InputName = Literal["features", "id", "degree", "spectral"]
+Inputs = Sequence[InputName]
+#: All that a network can see of the ends of pairs.
+ALL_INPUTS: Inputs = get_args(InputName)
 
 
 def _option(default: Any, help: str) -> Any:
@@ -129,6 +130,12 @@ class Config:
             raise ValueError("fan_out is of batches: give a batch_size")
         self.hops()
         self.input_names()
+        if self.device != "cpu":
+            self._check_device()
+
+    def _check_device(self) -> None:
+        import torch  # here, because it takes seconds to load: the help of a command does without it
+
         try:
             torch.device(self.device)
         except RuntimeError as error:

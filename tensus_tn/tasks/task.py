@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
-from tensus_tn.data.dataset import SPLITS
 from tensus_tn.data.structure import known_pairs, log_degrees, spectral
+from tensus_tn.data.typing import SPLITS
 from tensus_tn.nn import MetaGraphNet, NodeInputs
 from tensus_tn.nn.projection import Features
 from tensus_tn.propagation.blocks import Block
+from tensus_tn.tasks.config import ALL_INPUTS, Inputs
 from tensus_tn.tasks.metrics import association, auc, f1
 
-InputName = Literal["features", "id", "degree", "spectral"]
-Inputs = Sequence[InputName]
-#: All that a network can see of the ends of pairs.
-ALL_INPUTS: Inputs = get_args(InputName)
 #: Of a model with a bias: what that alone says (B,) of pairs (2, B), given the features.
 BiasScores = Callable[[Features, Tensor], Tensor]
 
