@@ -14,6 +14,7 @@ from benchmarks.reproduce.runs import RANK_STUDY, plan, processor_seconds
 from benchmarks.reproduce.settings import (
     BUDGET,
     DATA,
+    GEMS,
     MORE_LABELS,
     NODES,
     NOT_RANDOM,
@@ -277,7 +278,10 @@ def page(results: Results, facts: dict[str, Any], prose: str) -> str:
         f"{facts['date']}; {runs} runs"
     )
     filled = {key: "\n".join(lines) for key, lines in parts.items()}
-    return prose.format(**filled, machine=machine, total_time=time)
+    generations = (
+        f"{GEMS.rounds} generations of {GEMS.batch} meta-graphs, {GEMS.epochs} epochs for each"
+    )
+    return prose.format(**filled, machine=machine, total_time=time, gems=generations)
 
 
 def types(results: Results) -> list[str]:
@@ -293,7 +297,7 @@ def types(results: Results) -> list[str]:
 def partial(results: Results) -> list[str]:
     """The data set that is incomplete: no score of others belongs beside these."""
     rows = []
-    for method in ("rank1", "tensus"):
+    for method in ("rank1", "tensus", "recipe"):
         for run in select(results, PARTIAL, method):
             numbers = [f"{run['val']:.2f}", f"{run['test']:.2f}", f"{processor_seconds(run):.0f}"]
             rows.append([TITLES[method], *numbers])

@@ -53,7 +53,7 @@ def plan(seeds: int) -> list[Run]:
         (("average-seeds", "average-meta-graphs", "more-labels"), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, NODES, seeds),
-        (("tensus", "rank1"), (PARTIAL,), 1),
+        (("tensus", "rank1", "recipe"), (PARTIAL,), 1),
         (("gcn", "gat", "rgcn", "hgt"), PAIRS, min(seeds, 2)),
     ):
         for seed in range(count):
