@@ -114,5 +114,6 @@ PAPER: dict[str, dict[str, float]] = {
     "hgt": {"dblp": 93.67, "acm": 91.83, "imdb": 59.35, "amazon": 74.75, "yelp": 68.07},
     "gems": {"amazon": 70.66, "yelp": 65.12},
     "diffmg": {"dblp": 94.45, "acm": 92.65, "imdb": 61.04, "amazon": 75.28, "yelp": 68.77},
+    "recipe": {"amazon": 77.72, "yelp": 70.38},
     "tensus-either": {"dblp": 95.92, "acm": 94.02, "imdb": 64.16, "amazon": 77.72, "yelp": 70.38},
 }
