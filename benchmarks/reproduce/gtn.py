@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn import Dag, DagTensor, RelationGraph, propagate_dag
-from tensus_tn.dag import Edge
+from tensus_tn import Dag, DagTensor
 from tensus_tn.data import Dataset, NodeLabels
 from tensus_tn.nn.projection import Projection
-from tensus_tn.nn.search import MetaGraphSearch
+from tensus_tn.nn.search import MetaGraphSearch, propagate_heads
 
 CHANNELS = 2
 
@@ -25,12 +24,11 @@ class Gtn(nn.Module):
     """Graph transformer layers and one GCN layer over what they make, as in GTN's program.
 
     Each channel mixes the relations, without normalisation and with the identity, into one matrix
-    for each step, and multiplies these to `P`. Its columns are then made to sum to one (a node
-    sends a share to each of those that it reaches), the diagonal is replaced by ones, and each row
-    is divided by its sum:
+    for each step, and multiplies these to `P`, which is normalised after the product. In the GCN
+    layer ones take the place of its diagonal, and rows are divided by their sums once more:
 
-        H = P diag(1 / s),  s = P^T 1
-        Y = ReLU(D^-1 (H - diag(H) + I) X W + b),  D the row sums
+        H = diag(P 1)^-1 P,  B = H - diag(H) + I
+        Y = ReLU(diag(B 1)^-1 B X W + b)
 
     All channels share `W` and `b`, which know no node types; one linear map of the channels side by
     side gives the classes. Of `P` only products with columns are needed, which is a propagation, and
@@ -52,11 +50,6 @@ class Gtn(nn.Module):
         dag, self.graph = Dag.path(steps), data.graph("none")
         matrices = self.graph.to_scipy()
         matrices.pop("zero")
-        self.reversed_graph = RelationGraph.from_scipy(
-            {name: a.T.tocsr() for name, a in matrices.items() if name != "identity"},
-            identity=True,
-            zero=True,
-        )
         choices = dict.fromkeys(dag.edges, tuple(matrices))
         names = self.graph.relation_names
         self.channels = nn.ModuleList(
@@ -74,36 +67,18 @@ class Gtn(nn.Module):
         """Class scores of the target nodes; the graph is GTN's own."""
         h = F.pad(torch.cat([self.project(part) for part in x.values()]), (0, 1), value=1.0)
         channels = [c for c in self.channels if isinstance(c, MetaGraphSearch)]
-        shares = [1 / self._column_sums(channel) for channel in channels]
-        cores = [channel.tensor.cores() for channel in channels]
-        together = {edge: torch.stack([core[edge] for core in cores]) for edge in cores[0]}
-        sums = channels[0].side_by_side(
-            [h * share for share in shares], self.graph, together, self.rows
-        )
+        products = propagate_heads(channels, [h] * CHANNELS, self.graph, self.rows)
         states = []
-        for channel, share, y in zip(channels, shares, sums, strict=True):
-            loop = self._diagonal(channel.tensor) * share
-            y = y + (h * (1 - loop))[self.rows]
-            states.append(F.relu(y[:, :-1] / y[:, -1:] + self.bias))
+        for channel, y in zip(channels, products, strict=True):
+            sums = y[:, -1:]  # the identity keeps them from zero
+            b = y / sums + (1 - self._diagonal(channel.tensor) / sums) * h[self.rows]
+            states.append(F.relu(b[:, :-1] / b[:, -1:] + self.bias))
         scores: Tensor = self.classifier(torch.cat(states, 1))
         return scores
 
-    def _column_sums(self, channel: MetaGraphSearch) -> Tensor:
-        """`P^T 1` (N, 1): ones that go back along the path; the identity keeps them from zero."""
-        dag, weights = channel.dag, channel.weights()
-        back = _reversed(dag.edges)
-        turned = {back[edge]: w.transpose(1, 2) for edge, w in weights.items()}
-        ones = torch.ones(self.graph.num_nodes, 1)
-        return propagate_dag(self.reversed_graph, dag, ones, turned).squeeze(1)
-
     def _diagonal(self, tensor: DagTensor) -> Tensor:
-        """The diagonal (N, 1) of `P`: its entries weigh those of all products of relations."""
-        return (tensor.to_dense().flatten() @ self.diagonals)[:, None]
-
-
-def _reversed(edges: Sequence[Edge]) -> dict[Edge, Edge]:
-    """The edge of a path that each becomes when the path is walked from its end."""
-    return dict(zip(edges, reversed(edges), strict=True))
+        """The diagonal (n, 1) of `P` at the target: the tensor weighs all products of relations."""
+        return (tensor.to_dense().flatten() @ self.diagonals)[self.rows, None]
 
 
 def _diagonals(matrices: Sequence[sp.csr_array], steps: int) -> Tensor:

@@ -42,8 +42,7 @@ def dense_scores(model, data):
             for choice in index:
                 one = matrices[choice] @ one
             total = total + dense[tuple(index)] * one
-        shares = total / total.sum(0)  # of every sending node
-        gcn = shares * (1 - eye) + eye
+        gcn = total / total.sum(1, keepdim=True) * (1 - eye) + eye
         states.append(F.relu(gcn / gcn.sum(1, keepdim=True) @ x + model.bias))
     return model.classifier(torch.cat(states, 1))[:5]
 
