@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,8 @@ from tensus_tn._version import __version__
 
 if TYPE_CHECKING:
     from tensus_tn.distributed import Processes
-    from tensus_tn.tasks import Config, Result
+    from tensus_tn.propagation.relation_graph import RelationGraph
+    from tensus_tn.tasks import Config, Result, Task
     from tensus_tn.tasks.presets import Phase
 
 # torch takes seconds to load, so nothing here loads it before a command is known.
@@ -145,13 +147,18 @@ def _explore(arguments: argparse.Namespace) -> None:
     views = []
     for path, folder in zip(paths, folders, strict=True):
         config, model = restore(path, arguments.device)
-        graph = load_task(config).graph if arguments.instances else None
+        graph = _typed_graph(load_task(config)) if arguments.instances else None
         views += explorer_views(model, arguments.top, folder.name, graph)
     out = Path(arguments.out or folders[0] / "explore.html")
     write_page(out, views)
     print(f"written to {out}")
     if arguments.open:
         webbrowser.open(out.resolve().as_uri())
+
+
+def _typed_graph(task: Task) -> RelationGraph:
+    """The graph of a task, which knows one type alone, with the types of its nodes."""
+    return replace(task.graph, node_counts=tuple(task.data.node_counts.items()))
 
 
 def _compare(arguments: argparse.Namespace) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +65,9 @@ def test_train_evaluate_show(folder, capsys):
     views = json.loads(content.split("</script>")[0])["views"]
     assert [view["name"] for view in views] == ["train-planted", "train-planted"]
     assert [len(view["best"]) for view in views] == [7, 7]
-    assert any(entry["instances"] for entry in views[0]["best"])
+    lines = [line for entry in views[0]["best"] for line in entry["instances"]]
+    assert lines
+    assert all(re.fullmatch(r"[smt] \d+(, [smt] \d+)*", line) for line in lines)
 
 
 def test_search_then_train_what_was_found(folder, capsys):
