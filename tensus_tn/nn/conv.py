@@ -58,9 +58,9 @@ class MetaGraphConv(nn.Module):
     `conv.derive()` is the same layer over the best meta-graph, or the best few, alone.
 
     Args:
-        in_channels: The size of the input features, -1 to take it from the first ones; with a
-            mapping from every node type to its size, each type has an affine map of its own,
-            otherwise they share one.
+        in_channels: The size of the input features, shared by all node types as their affine map is;
+            or a mapping from every node type to its size, each with a map of its own. -1 is read off
+            the first features: as the only size, it is that of each node type that the metadata name.
         out_channels: The size of the output features.
         metadata: PyG's `(node_types, edge_types)`; or the names of a graph's relations, with
             `{name: (source type, destination type)}` where the types are known.
@@ -129,6 +129,8 @@ class MetaGraphConv(nn.Module):
         self.normalize, self.self_loops, self.divide = normalize, self_loops, divide
         self.dropout, self.activation = check_share("dropout", dropout), activation
         self.lin: nn.Module
+        if affine and in_channels == -1 and self.schema.node_types:
+            in_channels = dict.fromkeys(self.schema.node_types, -1)
         if isinstance(in_channels, Mapping):
             kinds = self.schema.node_types
             check_node_types(in_channels, kinds)
@@ -409,8 +411,8 @@ class MetaGraphConv(nn.Module):
             return self._forward_types(x, graph, edge_weight_dict, draw)
         if edge_weight_dict is not None:
             raise ValueError("edge_weight_dict goes with a dict of features and of edges")
-        if isinstance(self.in_channels, Mapping):
-            raise TypeError("in_channels differ between node types: give features as a dict")
+        if isinstance(self.lin, Projections):
+            raise TypeError("in_channels are those of node types: give features as a dict")
         check_features("features", x, self._channels)
         self._check_graph(graph)
         h = self.lin(F.dropout(x, self.dropout, self.training))

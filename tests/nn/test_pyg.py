@@ -179,16 +179,19 @@ def test_sizes_are_read_off_the_first_features(data):
     torch.manual_seed(0)
     lazy = make(data, in_channels=dict.fromkeys(SIZES, -1))
     mixed = make(data, in_channels={**SIZES, "term": -1})
-    for conv in (lazy, mixed):
+    for conv in (lazy, mixed, make(data, in_channels=-1)):
         out = conv(data.x_dict, data.edge_index_dict)
         assert {kind: m.in_features for kind, m in zip(SIZES, conv.lin.maps, strict=True)} == SIZES
         conv.load_state_dict(make(data).state_dict())
         out["paper"].sum().backward()
-    one = make(data, in_channels=-1)
-    one(torch.randn(21, 6), one.relation_graph(data))
+    graph = lazy.relation_graph(data)
+    with pytest.raises(TypeError, match="in_channels are those of node types"):
+        make(data, in_channels=-1)(torch.randn(21, 6), graph)
+    one = MetaGraphConv(-1, 8, graph.relation_names)
+    one(torch.randn(21, 6), graph)
     assert one.lin.in_features == 6
     with pytest.raises(ValueError, match=r"\(nodes, 6\)"):
-        one(torch.randn(21, 5), one.relation_graph(data))
+        one(torch.randn(21, 5), graph)
 
 
 def test_a_lazy_layer_is_that_of_its_weights(data):
