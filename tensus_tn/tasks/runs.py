@@ -37,7 +37,7 @@ from tensus_tn.tasks.train import Trainer
 def run(
     config: Config,
     task: Task | None = None,
-    on_epoch: Callable[[Record], object] = lambda record: None,
+    callback: Callable[[Record], object] = lambda record: None,
 ) -> Result:
     """Train by the settings, score the best epoch on the test split, write files into `out`.
 
@@ -47,7 +47,7 @@ def run(
     Args:
         config: All settings.
         task: Made from the settings if None; pass it where many runs share it.
-        on_epoch: Called with the record of every epoch, for loggers and plots of your own.
+        callback: Called with the record of every epoch, for loggers and plots of your own.
 
     Example:
         >>> result = run(Config(topology="path", steps=2, epochs=3, progress=False))
@@ -60,7 +60,7 @@ def run(
     what = f"numbers in a state of {config.hidden:,} features"
     check_memory(what, task.graph.num_nodes * config.hidden, torch.float32, config.device)
     model, chosen = untrained(config, task)
-    return fit(model, task, config, chosen, on_epoch)
+    return fit(model, task, config, chosen, callback)
 
 
 def untrained(
@@ -98,7 +98,7 @@ def fit(
     task: Task,
     config: Config,
     chosen: Sequence[Sequence[MetaGraph]] | None = None,
-    on_epoch: Callable[[Record], object] = lambda record: None,
+    callback: Callable[[Record], object] = lambda record: None,
 ) -> Result:
     """Train any model that the task can call, by the settings, as `run` does with its own.
 
@@ -107,7 +107,7 @@ def fit(
         task: What to learn.
         config: All settings.
         chosen: What the model was derived to; it goes into the checkpoint.
-        on_epoch: Called with the record of every epoch, for loggers and plots of your own.
+        callback: Called with the record of every epoch, for loggers and plots of your own.
 
     Example:
         >>> class Bias(nn.Module):
@@ -125,12 +125,12 @@ def fit(
     settings = {k: v for k, v in config.to_dict().items() if k not in ("progress", "device")}
     handshake(processes, {"data": task.data, **settings})
     if not config.out:
-        return _fit(model, task, config, chosen, on_epoch, None)
+        return _fit(model, task, config, chosen, callback, None)
     out = Path(config.out)
     with ExitStack() as held:
         folder = open_run_folder(out, resume=config.resume, overwrite=config.overwrite)
         processes.first(lambda: held.enter_context(folder))
-        return _fit(model, task, config, chosen, on_epoch, out)
+        return _fit(model, task, config, chosen, callback, out)
 
 
 def _fit(
@@ -138,7 +138,7 @@ def _fit(
     task: Task,
     config: Config,
     chosen: Sequence[Sequence[MetaGraph]] | None,
-    on_epoch: Callable[[Record], object],
+    callback: Callable[[Record], object],
     out: Path | None,
 ) -> Result:
     extra: dict[str, Any] = {"spec": dict(task.spec), "chosen": None}
@@ -152,7 +152,7 @@ def _fit(
 
     def after_epoch(record: Record) -> None:
         log(record)
-        on_epoch(record)
+        callback(record)
 
     try:
         trainer.run(None if out is None else out / CHECKPOINT, after_epoch)

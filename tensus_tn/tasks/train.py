@@ -107,7 +107,7 @@ class Trainer:
     def run(
         self,
         checkpoint: Path | None = None,
-        on_epoch: Callable[[Record], object] = lambda record: None,
+        callback: Callable[[Record], object] = lambda record: None,
     ) -> list[Record]:
         """Train until done, and put the best state into the model.
 
@@ -116,7 +116,7 @@ class Trainer:
 
         Args:
             checkpoint: Written every `checkpoint_every` epochs and at the end.
-            on_epoch: Called with the record of every epoch.
+            callback: Called with the record of every epoch.
 
         Returns:
             The records of all epochs: losses and validation scores.
@@ -130,7 +130,7 @@ class Trainer:
                 start = time.perf_counter()
                 record = self._run_epoch()
                 self.seconds += time.perf_counter() - start
-                on_epoch(record)
+                callback(record)
                 score = f"{record[f'val_{self.task.metric}']:.4f}"
                 values = {"loss": f"{record['train_loss']:.3f}", self.task.metric: score}
                 progress.update(self.epoch, values)

@@ -41,6 +41,6 @@ def test_nothing_is_shown_where_nothing_is_wanted(monkeypatch):
 def test_every_epoch_is_reported_to_the_caller():
     records = []
     result = run(
-        Config(topology="path", steps=2, epochs=3, progress=False), on_epoch=records.append
+        Config(topology="path", steps=2, epochs=3, progress=False), callback=records.append
     )
     assert records == result.history

@@ -87,7 +87,7 @@ class Terminal(io.StringIO):
 def test_the_progress_bar_shows_loss_and_metric(task, monkeypatch, progress):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     trainer = Trainer(Constant(), task, SMALL.with_values({"progress": progress, "epochs": 2}))
-    trainer.run(on_epoch=lambda record: time.sleep(0.15))  # a bar is drawn ten times a second
+    trainer.run(callback=lambda record: time.sleep(0.15))  # a bar is drawn ten times a second
     shown = re.search(r"planted seed 0: .* 1/2 .*loss=0\.\d+, macro_f1=0\.\d+", terminal.getvalue())
     assert bool(shown) == progress
     assert progress or not terminal.getvalue()
