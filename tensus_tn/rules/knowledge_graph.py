@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tensus_tn._arguments import check_memory
+
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Triples = Tensor | np.ndarray | Iterable[Sequence[Any]]
@@ -264,7 +266,10 @@ class _Ids:
         return np.array([self.number[name] for name in column.tolist()], dtype=np.int64)
 
     def names(self) -> tuple[str, ...]:
-        return self.given or tuple(self.number) or tuple(map(str, range(self.highest + 1)))
+        if self.given or self.number:
+            return self.given or tuple(self.number)
+        check_memory(f"{self.kind} names", self.highest + 1, 64)
+        return tuple(map(str, range(self.highest + 1)))
 
 
 def _rows(name: str, triples: Triples) -> np.ndarray:

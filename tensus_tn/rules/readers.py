@@ -41,20 +41,28 @@ def _read_folder(folder: Path) -> Arguments:
 
 
 def _read_text(file: Path) -> list[list[str]]:
-    """Lines of three names between tabs; empty lines do not count."""
+    """Lines of three names between tabs, in UTF-8; empty lines do not count."""
     triples = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_lines(file), 1):
         columns = line.split("\t")
-        if len(columns) == 3:
+        if len(columns) == 3 and all(columns):
             triples.append(columns)
         elif line.strip():
             raise ValueError(
-                f"{file}, line {number}: expected head, relation and tail between tabs, got "
-                f"{len(columns)} columns: {line[:60]!r}"
+                f"{file}, line {number}: expected head, relation and tail between tabs, none empty, "
+                f"got {len(columns)} columns: {line[:60]!r}"
             )
     if not triples:
         raise ValueError(f"{file} holds no triples")
     return triples
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a mark first
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not in UTF-8: {error}") from None
+    return text.split("\n")  # not splitlines: names may hold other separators
 
 
 def _read_npz(file: Path) -> Arguments:
@@ -64,8 +72,11 @@ def _read_npz(file: Path) -> Arguments:
         for name in ("train", "entity_names", "relation_names"):
             if name not in arrays:
                 raise ValueError(f"{file} has no array {name!r}, only {sorted(arrays.files)}")
-        triples = {split: arrays[split] for split in SPLITS if split in arrays}
-        names = {"entities": arrays["entity_names"], "relations": arrays["relation_names"]}
+        try:
+            triples = {split: arrays[split] for split in SPLITS if split in arrays}
+            names = {"entities": arrays["entity_names"], "relations": arrays["relation_names"]}
+        except ValueError as error:  # an array of Python objects
+            raise ValueError(f"{file}: {error}") from None
         return {**triples, **{kind: array.tolist() for kind, array in names.items()}}
 
 
@@ -120,7 +131,10 @@ def _triples(data: Any, prefix: str = "") -> Tensor:
 
 def _names(factory: Any, attribute: str) -> list[str]:
     ids: dict[str, int] = _attribute(factory, attribute)
-    return sorted(ids, key=ids.__getitem__)
+    names = sorted(ids, key=ids.__getitem__)
+    if [ids[name] for name in names] != list(range(len(names))):
+        raise ValueError(f"{attribute}: expected the ids 0 to {len(names) - 1}, each once")
+    return names
 
 
 def _attribute(x: Any, name: str) -> Any:

@@ -63,6 +63,7 @@ def test_facts_are_part_of_the_graph():
         ({"train": np.zeros((2, 3))}, TypeError, "expected ids or names, got float64"),
         ({"train": [("a", 0, "b")]}, TypeError, "got both"),
         ({"train": NAMED, "test": [(0, 0, 1)]}, TypeError, "got both"),
+        ({"train": [(0, 0, 10**12)]}, ValueError, "1,000,000,000,001 entity names take"),
         ({"train": [(0, 0, -1)]}, ValueError, "ids of a tail from 0 to 0, got -1"),
         ({"train": [(0, 2, 1)], "relations": ["r"]}, ValueError, "ids of a relation from 0 to 0"),
         ({"train": NAMED, "relations": ["r", "r"]}, ValueError, "relation name 'r'|not among"),

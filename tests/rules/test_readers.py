@@ -66,6 +66,28 @@ def test_damaged_files(folder):
         KnowledgeGraph.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"a\tr\t\xe9\n", "train.txt is not in UTF-8"),
+        (b"a\tr\tb\na\tr\t\n", "line 2: .* none empty, got 3 columns"),
+        (b"a\tr\tb\t1\n", "line 1: .* got 4 columns"),
+        (b"", "train.txt holds no triples"),
+    ],
+)
+def test_text_that_can_not_be_right(tmp_path, text, message):
+    (tmp_path / "train.txt").write_bytes(text)
+    with pytest.raises(ValueError, match=message):
+        KnowledgeGraph.load(tmp_path)
+
+
+def test_what_other_systems_write(tmp_path):
+    """A mark of the byte order, lines that end in two characters, separators within names."""
+    text = "\ufeffa\tr\tb\u2028c\r\nb\x0cd\tr\ta\r\n"
+    (tmp_path / "train.txt").write_bytes(text.encode())
+    assert set(KnowledgeGraph.load(tmp_path).entities) == {"a", "b\u2028c", "b\x0cd"}
+
+
 def test_npz(tmp_path):
     file = tmp_path / "kg.npz"
     arrays = {"train": IDS[:2], "valid": IDS[2:3], "test": IDS[3:]}
@@ -76,6 +98,9 @@ def test_npz(tmp_path):
     assert graph.relations == ("r", "s")
     np.savez(file, train=IDS.numpy())
     with pytest.raises(ValueError, match=r"no array 'entity_names', only \['train'\]"):
+        KnowledgeGraph.load(file)
+    np.savez(file, train=IDS.numpy().astype(object), entity_names=[], relation_names=[])
+    with pytest.raises(ValueError, match=r"kg\.npz: Object arrays"):
         KnowledgeGraph.load(file)
     file.write_text("text")
     with pytest.raises(ValueError, match=r"is no \.npz"):
@@ -130,3 +155,6 @@ def test_pykeen():
     parts[1].relation_to_id = {"s": 0, "r": 1}
     with pytest.raises(ValueError, match="valid: relation_to_id is not that of the training"):
         KnowledgeGraph.from_pykeen(*parts)
+    parts[0].entity_to_id = {"a": 0, "b": 1, "c": 5}
+    with pytest.raises(ValueError, match="entity_to_id: expected the ids 0 to 2, each once"):
+        KnowledgeGraph.from_pykeen(parts[0])
