@@ -41,7 +41,7 @@ class Trainer:
     `NeighborBlocks`), with a draw for each; scores are always of the whole graph.
 
     Where several processes were brought together (`tensus_tn.distributed.init`), each has its share of
-    the nodes or pairs of a split, gradients are summed, and only the first one writes. What is random
+    the nodes or pairs of a split or a batch, gradients are summed, and only the first one writes. What is random
     in an epoch then depends on the seed, the epoch and the process alone, so that a run goes on to the
     same result from any checkpoint; draws are the same on all.
 
@@ -82,12 +82,7 @@ class Trainer:
             raise TypeError(
                 f"search={config.search!r} needs a model with `sample`, got {type(model)}"
             )
-        if config.batch_size and self.processes.size > 1:
-            raise ValueError(
-                "several processes train on full batches here: leave out batch_size, or share blocks "
-                "by NeighborBlocks(rank=, world=) in a loop of your own"
-            )
-        self._blocks = _blocks(task, config) if config.batch_size else None
+        self._blocks = _blocks(task, config, self.processes) if config.batch_size else None
         self.history: list[Record] = []
         self.best_epoch, self.best_value = 0, math.inf
         self.best_state: dict[str, Tensor] = {}
@@ -179,11 +174,19 @@ class Trainer:
     def _step_by_blocks(self, blocks: NeighborBlocks, optimizers: list[torch.optim.Adam]) -> float:
         """A step for each block; returns the mean of the losses over all seeds."""
         assert isinstance(self.task, NodeClassification)
-        total = 0.0
-        for block in blocks:
-            moved = block.to(self.config.device)
-            loss = self.task.block_objective(self.model, moved, **self._draw())
-            total += len(block.rows) * self._update(loss, optimizers)
+        together = self.processes.size > 1
+        assert blocks.generator is not None
+        blocks.generator.manual_seed(_mixed(self.config.seed, self.epoch))
+        total, left = 0.0, len(blocks.seeds)
+        for number, block in enumerate(blocks):
+            draw = self._draw_together(number) if together else self._draw()
+            size = min(left, self.config.batch_size)
+            loss = torch.zeros((), requires_grad=True)
+            if len(block.rows):  # else this process's part of the last batch is empty
+                moved = block.to(self.config.device)
+                loss = self.task.block_objective(self.model, moved, **draw)
+            total += size * self._update(loss * (len(block.rows) / size), optimizers)
+            left -= size
         return total / len(blocks.seeds)
 
     def _update(self, loss: Tensor, optimizers: list[torch.optim.Adam]) -> float:
@@ -203,11 +206,11 @@ class Trainer:
         sample: Any = self.model.sample
         return {"draw": sample(epsilon=epsilon if self.config.search == "sampled" else None)}
 
-    def _draw_together(self) -> dict[str, Any]:
+    def _draw_together(self, step: int = 0) -> dict[str, Any]:
         """The same draw on all processes; what is random after it is each one's own."""
-        torch.manual_seed(_mixed(self.config.seed, self.epoch, 0))
+        torch.manual_seed(_mixed(self.config.seed, self.epoch, step, 0))
         draw = self._draw()
-        torch.manual_seed(_mixed(self.config.seed, self.epoch, 1 + self.processes.rank))
+        torch.manual_seed(_mixed(self.config.seed, self.epoch, step, 1 + self.processes.rank))
         return draw
 
     def _anyone(self, fact: bool) -> bool:
@@ -312,14 +315,32 @@ def _mixed(*numbers: int) -> int:
     return int.from_bytes(blake2b(repr(numbers).encode(), digest_size=7).digest(), "little")
 
 
-def _blocks(task: Task, config: Config) -> NeighborBlocks:
-    """The training nodes in blocks, one prepared while another is trained on."""
+def _blocks(task: Task, config: Config, processes: Processes) -> NeighborBlocks:
+    """The training nodes in blocks, one prepared while another is trained on.
+
+    A batch is shared among the processes; its nodes and neighbours depend on the epoch alone.
+    """
     if not isinstance(task, NodeClassification):
         raise ValueError("batches are of nodes with labels: pairs are trained all at once")
+    if config.batch_size % processes.size:
+        raise ValueError(
+            f"a batch is shared among {processes.size} processes: batch_size must be a multiple of "
+            f"that, got {config.batch_size}"
+        )
     seeds = (task.target, task.nodes["train"].cpu())
     # The graph of a data set does not name its node types, by which features are gathered.
     graph = replace(task.graph.to("cpu"), node_counts=tuple(task.data.node_counts.items()))
-    return NeighborBlocks(graph, seeds, config.hops(), config.batch_size, True, workers=1)
+    return NeighborBlocks(
+        graph,
+        seeds,
+        config.hops(),
+        config.batch_size // processes.size,
+        shuffle=True,
+        generator=torch.Generator(),
+        rank=processes.rank,
+        world=processes.size,
+        workers=1,
+    )
 
 
 #: Settings that may change when a run is resumed.

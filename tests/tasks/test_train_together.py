@@ -29,6 +29,27 @@ def test_losses_are_those_of_one_process(crew, tmp_path, alone, size):  # noqa: 
     assert {"checkpoint.pt", "result.json", "history.csv"} <= names
 
 
+def test_batches_are_those_of_one_process(crew, tmp_path):  # noqa: F811
+    """Of 30 nodes, two are a batch of their own, of which two of four processes have nothing."""
+    values = {**QUIET, "batch_size": 28, "fan_out": "3"}
+    (alone,) = crew.run(1, together, tmp_path / "one", values)
+    for size in (2, 4):
+        for losses in crew.run(size, together, tmp_path / str(size), values):
+            assert close(losses, alone)
+
+
+def test_draws_are_the_same_on_all_in_batches(crew, tmp_path):  # noqa: F811
+    values = {"search": "sampled", "epsilon": 0.5, "batch_size": 12}
+    first, second = crew.run(2, together, tmp_path / "out", values)
+    assert first == second
+
+
+def test_batches_are_shared_evenly(crew, tmp_path):  # noqa: F811
+    for good, error in crew.outcomes(3, together, tmp_path / "out", {"batch_size": 8}):
+        assert not good
+        assert "batch_size must be a multiple of that, got 8" in error
+
+
 @pytest.mark.parametrize("updates", ["joint", "alternating"])
 def test_draws_are_the_same_on_all(crew, tmp_path, updates):  # noqa: F811
     values = {"search": "sampled", "epsilon": 0.5, "updates": updates}
