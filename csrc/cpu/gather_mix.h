@@ -194,14 +194,15 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
   int64_t dw_ = 0;  // numbers in the gradient of all weights, or 0 where it is not asked for
 };
 
-// What is known at compile time of the usual jobs; a graph that needs 64-bit indices waits for its memory anyhow.
+// Ranks and features of the usual jobs are known at compile time. Others, like borders of groups through a vector or
+// 64-bit indices, lose a few percent by running the general code, and halve the time of compilation.
 template <class T, class I> void gather_mix_pass(const GatherMix& job) {
-  constexpr bool narrow = std::is_same_v<I, int32_t>, usual = narrow && std::is_same_v<T, float>;
+  constexpr bool usual = kTuned && std::is_same_v<I, int32_t> && std::is_same_v<T, float>;
   for_stripes<Sum<T>, usual ? 2 : 0>(job.groups, job.features, [&]<int U>() {
-    if constexpr (usual || (narrow && U == kAll))
+    if constexpr (usual && (U == kAll || U == 2))
       for_rank(job.rank, [&]<int R>() {
-        if constexpr (usual && R && (U == kAll || U == 2))
-          for_features(job.features, [&]<int F>() { GatherMixPass<T, I, R, F, U>(job).run(); });
+        if constexpr (R)
+          for_features<U == kAll>(job.features, [&]<int F>() { GatherMixPass<T, I, R, F, U>(job).run(); });
         else GatherMixPass<T, I, R, 0, U>(job).run();
       });
     else GatherMixPass<T, I, 0, 0, U>(job).run();

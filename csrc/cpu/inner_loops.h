@@ -80,18 +80,18 @@ template <class WithRank> TENSUS_INLINE void for_rank(int64_t rank, const WithRa
   }
 }
 
-// Calls with_features<F>() with the usual numbers of features, F = 0 for all others.
-// A sanitizer, which takes minutes to compile, sees one of them.
-template <class WithFeatures> void for_features(int64_t features, const WithFeatures& with_features) {
-  switch (features) {
-    case 64: return with_features.template operator()<64>();
+// Calls with_features<F>() with the usual numbers of features, F = 0 for all others; kFew: also with those that are too
+// few for several stripes. A sanitizer, which takes minutes to compile, sees one number.
+template <bool kFew, class WithFeatures> void for_features(int64_t features, const WithFeatures& with_features) {
+  if (features == 64) return with_features.template operator()<64>();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    case 16: return with_features.template operator()<16>();
-    case 32: return with_features.template operator()<32>();
-    case 128: return with_features.template operator()<128>();
-#endif
-    default: return with_features.template operator()<0>();
+  if (features == 128) return with_features.template operator()<128>();
+  if constexpr (kFew) {
+    if (features == 16) return with_features.template operator()<16>();
+    if (features == 32) return with_features.template operator()<32>();
   }
+#endif
+  with_features.template operator()<0>();
 }
 
 // out[c, f] (+)= sum over blocks b and rows r of matrix[b](r, c) * block[b][r, f], for the K columns from `column`.
@@ -184,19 +184,20 @@ TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, 
 // The inner products of `rows` rows of x with `columns` rows of y.
 template <int R, int C, int F, int U, class A, class T>
 void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes) {
-  if constexpr (R && C) return inner_tile<R, C, F, U>(x, y, features, lanes, C);
   const int64_t vectors = product_vectors<U, A>(known<F>(features));
   const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
     int64_t r = 0;
     const auto tile = [&]<int N>() TENSUS_FORCE {
       inner_tile<N, K, F, U>(x + r * known<F>(features), y + c * known<F>(features), features,
-                             lanes + (r * columns + c) * vectors, columns);
+                             lanes + (r * known<C>(columns) + c) * vectors, known<C>(columns));
       r += N;
     };
+    if constexpr (R) return tile.template operator()<R>();
     while (r + 4 <= rows) tile.template operator()<4>();
     while (r + 2 <= rows) tile.template operator()<2>();
     while (r < rows) tile.template operator()<1>();
   };
+  if constexpr (C) return rows_of.template operator()<C>(0);
   int64_t c = 0;
   for (; c + 2 <= columns; c += 2) rows_of.template operator()<2>(c);
   for (; c < columns; ++c) rows_of.template operator()<1>(c);

@@ -19,6 +19,13 @@ constexpr int kVectorBytes = 32;
 constexpr int kVectorBytes = 16;
 #endif
 
+// Whether loops are unrolled for the usual sizes: not for x86 without AVX2, which few people run and all compile.
+#if defined(__x86_64__) && !defined(__AVX2__)
+constexpr bool kTuned = false;
+#else
+constexpr bool kTuned = true;
+#endif
+
 struct BFloat16 {
   uint16_t bits;
 };

@@ -89,6 +89,20 @@ class Partition:
         hashed.update(self.owner.numpy().tobytes())
         return hashed.hexdigest()
 
+    def require(self, digest: str) -> None:
+        """Refuse what was saved under another partition: node embeddings and their optimizer, say.
+
+        Example:
+            >>> part = Partition(torch.tensor([0, 1]), 2, {"node": 2})
+            >>> checkpoint = {"partition": part.digest}
+            >>> part.require(checkpoint["partition"])
+        """
+        if digest != self.digest:
+            raise ValueError(
+                f"this was saved under another partition, {digest}, than that of this graph, "
+                f"{self.digest}: {self}"
+            )
+
     def __repr__(self) -> str:
         sizes = ", ".join(map(str, torch.bincount(self.owner, minlength=self.parts).tolist()))
         noun = "part" if self.parts == 1 else "parts"

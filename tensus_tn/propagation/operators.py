@@ -157,6 +157,15 @@ def _(
     return numbers + [seeds.new_empty(size, dtype=torch.int32) for size in parts]
 
 
+@torch.library.register_fake("tensus_tn::gather_mix", lib=_library)
+@torch.library.register_fake("tensus_tn::mix_gather", lib=_library)
+def _(*inputs: Any) -> None:
+    """They write into what they are given."""
+
+
+torch.library.register_fake("tensus_tn::empty_state", passes.empty_state, lib=_library)
+
+
 @torch.library.register_fake("tensus_tn::propagate", lib=_library)
 def _(*inputs: Any) -> list[Tensor]:
     given = Arguments(*inputs)

@@ -27,7 +27,7 @@ int failures = 0;
       std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
       std::printf(__VA_ARGS__);                                   \
       std::printf("\n");                                          \
-      ++failures;                                                 \
+      if (++failures == 10) std::exit(1);                         \
     }                                                             \
   } while (false)
 

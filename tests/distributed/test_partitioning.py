@@ -105,3 +105,16 @@ def test_without_pymetis_it_says_what_to_install(monkeypatch):
     index, _ = communities()
     with pytest.raises(ImportError, match=r"tensus_tn\[distributed\]"):
         partition(index, 2, num_nodes=40)
+
+
+def test_what_was_saved_under_another_partition_is_refused():
+    part = Partition(torch.tensor([0, 1, 1]), 2, {"node": 3})
+    part.require(Partition(torch.tensor([0, 1, 1]), 2, {"node": 3}).digest)
+    for owner, parts, counts in (
+        ([0, 1, 0], 2, {"node": 3}),
+        ([0, 1, 1], 3, {"node": 3}),
+        ([0, 1, 1], 2, {"a": 1, "b": 2}),
+    ):
+        other = Partition(torch.tensor(owner), parts, counts)
+        with pytest.raises(ValueError, match="saved under another partition"):
+            part.require(other.digest)

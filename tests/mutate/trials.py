@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from subprocess import CalledProcessError, TimeoutExpired
+from subprocess import CalledProcessError
 
 import hypothesis
 import opt_einsum  # noqa: F401  imported once, before the children
@@ -21,7 +21,7 @@ from tests.csrc import building
 from tests.mutate.mutants import Mutant, cpp_mutants, python_mutants
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 300  # of processor time: a mistake that makes a loop endless is caught too
+SECONDS = 120  # of processor time in a stage: a mistake that makes a loop endless is caught too
 Job = tuple[str, Path, list[str]]  # see `building.compile_job`
 
 hypothesis.settings.register_profile("mutants", database=None, deadline=None)
@@ -100,10 +100,8 @@ class Kernels:
         building.link(program, self.whole, ["-lpthread"])
         # Memory that is not set yet, or free again, is not zero: what reads it gives other numbers.
         environment = {**os.environ, "MALLOC_PERTURB_": "170"}
-        with contextlib.suppress(TimeoutExpired):
-            run = subprocess.run([program], env=environment, capture_output=True, timeout=SECONDS)
-            return "caught" if run.returncode else "survived"
-        return "caught"
+        run = subprocess.run([program], env=environment, capture_output=True, preexec_fn=limit_time)
+        return "caught" if run.returncode else "survived"
 
 
 def import_mutant(mutant: Mutant) -> None:
@@ -119,11 +117,15 @@ def import_mutant(mutant: Mutant) -> None:
     importlib.machinery.SourceFileLoader.set_data = lambda *args, **kwargs: None  # type: ignore
 
 
+def limit_time() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
 def run_alone(test: Callable[[], int], prepare: Callable[[], object] = lambda: None) -> str:
     """Run a test in a child process, silently; it gives 0 where it passes."""
     child = os.fork()
     if child == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        limit_time()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)

@@ -192,3 +192,17 @@ def test_memory_has_the_features_of_another_state():
             state = operator(torch.zeros(1, 1, 40, dtype=torch.float64), nodes, 2)
             assert (tuple(state.shape), state.dtype) == ((nodes, 2, 40), torch.float64)
             state.fill_(1.0)
+
+
+@pytest.mark.parametrize("from_tail", [True, False])
+def test_opcheck(from_tail):
+    structure, _, seg_val, loop, seg_loop = rectangle(6, 6)
+    numbers, pairs = [None, seg_val, loop, seg_loop], structure[:2]
+    x, far, w = torch.randn(6, 2, 5), torch.randn(6, 2, 5), torch.randn(3, 2, 2)
+    links = [[far], [1], [x.clone()], [torch.empty_like(w)], from_tail]
+    given = (x, [w], *numbers, structure, pairs, None, *links)
+    torch.library.opcheck(OPS.gather_mix.default, given)
+    given = (far, True, [w], *numbers, structure, pairs, None, [x], from_tail)
+    torch.library.opcheck(OPS.mix_gather.default, given)
+    torch.library.opcheck(OPS.empty_state.default, (x, 7, 3), test_utils="test_schema")
+    torch.library.opcheck(OPS.empty_state.default, (x, 7, 3), test_utils="test_faketensor")
