@@ -80,7 +80,9 @@ class Config:
     )
     top: int = _option(1, "with `meta-graph`: how many of its best to mix")
     epochs: int = _option(150, "how many epochs at most")
-    batch_size: int = _option(0, "labelled nodes in a training step, shared among processes; 0: all of them at once")
+    batch_size: int = _option(
+        0, "labelled nodes in a training step, shared among processes; 0: all of them at once"
+    )
     fan_out: str = _option(
         "",
         "of batches: edges that a node keeps of a relation, for each step, as 10,5; -1: all",

@@ -40,10 +40,10 @@ class Trainer:
     With a `batch_size`, an epoch takes a step for each block of so many training nodes (see
     `NeighborBlocks`), with a draw for each; scores are always of the whole graph.
 
-    Where several processes were brought together (`tensus_tn.distributed.init`), each has its share of
-    the nodes or pairs of a split or a batch, gradients are summed, and only the first one writes. What is random
-    in an epoch then depends on the seed, the epoch and the process alone, so that a run goes on to the
-    same result from any checkpoint; draws are the same on all.
+    Where several processes were brought together (`tensus_tn.distributed.init`), each has its share
+    of the nodes or pairs of a split or a batch, gradients are summed, and only the first one writes.
+    What is random in an epoch then depends on the seed, the epoch and the process alone, so that a
+    run goes on to the same result from any checkpoint; draws are the same on all.
 
     Args:
         model: Called as the task says.
