@@ -12,10 +12,10 @@ from tensus_tn.data.dataset import Dataset, NodePairs
 
 
 def log_degrees(data: Dataset) -> dict[str, Tensor]:
-    """For every node type, `log(1 + degree)` in all relations that it sends in, standardised.
+    """For every node type, `log(1 + degree)` in all relations of its nodes, standardised.
 
-    Relations in which all nodes of the type have the same degree are left out, as it is in this
-    example.
+    Columns that say nothing new are left out: where all nodes of the type have the same degree, as in
+    this example, and the other direction of a relation that was there.
 
     Example:
         >>> from tensus_tn.data import planted
@@ -24,12 +24,17 @@ def log_degrees(data: Dataset) -> dict[str, Tensor]:
     """
     columns: dict[str, list[Tensor]] = {kind: [] for kind in data.node_counts}
     for relation in data.relations.values():
-        degree = relation.edges[0].bincount(minlength=data.num_nodes)[data.slices[relation.source]]
-        column = degree.float().log1p()
-        if len(column) > 1 and float(column.std()) > 0.01:
-            columns[relation.source].append((column - column.mean()) / column.std())
+        ends = (relation.source, relation.destination)
+        for kind, ids in zip(ends, relation.edges, strict=True):
+            degree = ids.bincount(minlength=data.num_nodes)[data.slices[kind]]
+            column = degree.float().log1p()
+            new = not any(torch.equal(column, other) for other in columns[kind])
+            if new and len(column) > 1 and float(column.std()) > 0.01:
+                columns[kind].append(column)
     return {
-        kind: torch.stack(several, 1) if several else torch.zeros(data.node_counts[kind], 0)
+        kind: torch.stack([(x - x.mean()) / x.std() for x in several], 1)
+        if several
+        else torch.zeros(data.node_counts[kind], 0)
         for kind, several in columns.items()
     }
 

@@ -1,5 +1,7 @@
 """Degrees and spectral embeddings, against dense arithmetic."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -53,14 +55,32 @@ def test_spectral_vectors_multiply_to_the_normalised_edges():
     assert torch.equal(spectral(data)["user"], spectral(data)["user"])
 
 
-def test_degrees_are_standardised_within_their_type():
+def standardised(ids, kind, data):
+    degree = torch.bincount(ids, minlength=data.num_nodes)[data.slices[kind]].float().log1p()
+    return (degree - degree.mean()) / degree.std()
+
+
+def test_degrees_of_both_ends_are_standardised_within_their_type():
     data, _ = shop()
-    found = log_degrees(data)
-    sent = torch.bincount(data.relations["IU"].edges[0], minlength=USERS)[:USERS].float().log1p()
-    expected = (sent - sent.mean()) / sent.std()
-    torch.testing.assert_close(found["user"], expected[:, None])
-    assert found["item"].shape == (ITEMS, 1)  # in UI; all items have one brand, which says nothing
-    assert found["brand"].shape == (BRANDS, 0)
+    ui, iu, bi = (data.relations[name].edges for name in ("UI", "IU", "BI"))
+    expected = {
+        "user": [standardised(ui[1], "user", data), standardised(iu[0], "user", data)],
+        "item": [standardised(ui[0], "item", data), standardised(iu[1], "item", data)],
+        "brand": [standardised(bi[1], "brand", data)],  # all items have one brand: it says nothing
+    }
+    for kind, found in log_degrees(data).items():
+        torch.testing.assert_close(found, torch.stack(expected[kind], 1))
+
+
+def test_the_other_direction_of_a_relation_adds_no_degrees():
+    data, _ = shop()
+    bought = data.relations["UI"]
+    back = Relation("user", "item", bought.edges.flip(0))
+    both = replace(data, relations={"UI": bought, "IU": back})
+    one = replace(data, relations={"UI": bought})
+    for kind, found in log_degrees(both).items():
+        torch.testing.assert_close(found, log_degrees(one)[kind])
+    assert log_degrees(one)["user"].shape == (USERS, 1)
 
 
 @pytest.mark.parametrize("counts", [(7, 5, 2), (1, 1, 1), (7, 1, 1)])
