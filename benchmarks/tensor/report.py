@@ -86,7 +86,10 @@ def write(results: list[Result], facts: dict[str, Any], batch: int, root: Path) 
     data = {"machine": facts, "batch": batch, "results": [r.to_dict() for r in results]}
     (root / "benchmarks/results").mkdir(exist_ok=True)
     (root / "benchmarks/results/tensor.json").write_text(json.dumps(data, indent=1) + "\n")
-    (root / "docs/performance-tensor.md").write_text(page(results, facts, batch))
+    text, completion = page(results, facts, batch), root / "benchmarks/results/completion.json"
+    if completion.exists():  # measured by a program of its own
+        text += "\n" + json.loads(completion.read_text())["section"]
+    (root / "docs/performance-tensor.md").write_text(text)
 
 
 def _machine(facts: dict[str, Any]) -> str:
