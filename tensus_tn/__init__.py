@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tensus_tn.propagation.extension import show_config
     from tensus_tn.propagation.functional import propagate, propagate_dag
     from tensus_tn.propagation.relation_graph import RelationGraph
+    from tensus_tn.propagation.rows import RowPlan
 
 __all__ = [
     "Block",
@@ -27,6 +28,7 @@ __all__ = [
     "NeighborBlocks",
     "RelationGraph",
     "Report",
+    "RowPlan",
     "TopK",
     "__version__",
     "complete",
@@ -46,6 +48,7 @@ _MODULES = {
     "NeighborBlocks": "propagation.blocks",
     "RelationGraph": "propagation.relation_graph",
     "Report": "fitting.report",
+    "RowPlan": "propagation.rows",
     "TopK": "network.top_k",
     "complete": "fitting.observed",
     "decompose": "fitting.dense",

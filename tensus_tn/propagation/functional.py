@@ -218,6 +218,8 @@ def _check_plan(
         )
     if plan.chosen != (None if chosen is None else tuple(chosen)):
         raise ValueError(f"rows: {plan} was made for other choices")
+    if not torch.compiler.is_compiling() and not plan.fits(graph._pattern()):
+        raise ValueError(f"rows: {plan} was made for a graph with other edges")
 
 
 def _run(

@@ -269,7 +269,11 @@ class RelationGraph:
         position = None
         if rows is not None:
             position = torch.searchsorted(needed[-1], rows.to(needed[-1]))
-        return RowPlan(dag, self.num_nodes, chosen, tuple(needed), position)
+        return RowPlan(dag, self.num_nodes, chosen, tuple(needed), position, self._pattern())
+
+    def _pattern(self) -> tuple[Tensor | None, ...]:
+        """Where there are edges and self-loops, whatever their values."""
+        return (*self.forward.structure(), self.loop, self.forward.seg_loop)
 
     def memory(
         self,

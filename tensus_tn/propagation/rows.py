@@ -34,6 +34,7 @@ class RowPlan:
         needed: The rows of every state that matter, ascending, in the order of `dag.nodes`.
         position: Where each wanted row stands among those of the sink (B,); None if all rows are
             wanted, in their order.
+        pattern: What it was made from: the graph's structure and its self-loops.
 
     Example:
         >>> from tensus_tn import RelationGraph
@@ -50,6 +51,11 @@ class RowPlan:
     chosen: tuple[int, ...] | None
     needed: tuple[Tensor, ...]
     position: Tensor | None
+    pattern: tuple[Tensor | None, ...]
+
+    def fits(self, pattern: Sequence[Tensor | None]) -> bool:
+        """Whether a graph with this pattern has the same edges; at once, if it has the same tensors."""
+        return all(map(_same_pattern, self.pattern, pattern))
 
     @property
     def num_rows(self) -> int:
@@ -87,6 +93,17 @@ class RowPlans:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowPlans, ()
+
+
+def _same_pattern(a: Tensor | None, b: Tensor | None) -> bool:
+    """Equal ids, or values that are zero in the same places."""
+    if a is b or a is None or b is None:
+        return a is b
+    if a.shape != b.shape or a.device != b.device:
+        return False
+    if a.is_floating_point():
+        return torch.equal(a != 0, b != 0)
+    return torch.equal(a.long(), b.long())
 
 
 def as_ids(what: str, rows: Tensor, num_nodes: int) -> Tensor:

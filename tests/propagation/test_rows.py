@@ -323,6 +323,24 @@ def test_a_mask_and_a_plan_are_as_good_as_ids():
     assert repr(plan).startswith("RowPlan(2 rows of the sink; of 30 nodes, the states need ")
 
 
+def test_a_plan_is_for_the_edges_it_was_made_for():
+    """A copy, or another type of numbers, has the same ones; self-loops count too."""
+    dag, ring = Dag.path(2), torch.stack([torch.arange(6), torch.arange(1, 7) % 6])
+    graph = RelationGraph.from_edge_index({"next": ring}, 6)
+    plan = graph.plan_rows(dag, torch.tensor([3]))
+    weights = {edge: torch.ones(1, 1, 1) for edge in dag.edges}
+    h = torch.arange(6.0).unsqueeze(1)
+    for same in (graph, copy.deepcopy(graph), graph.to(torch.float64)):
+        assert propagate_dag(same, dag, h, weights, rows=plan).item() == 1.0
+    for other in (
+        RelationGraph.from_edge_index({"next": ring.flip(0)}, 6),
+        RelationGraph.from_edge_index({"next": ring[:, :5]}, 6),
+        RelationGraph.from_edge_index({"next": ring}, 6, self_loops=True),
+    ):
+        with pytest.raises(ValueError, match="was made for a graph with other edges"):
+            propagate_dag(other, dag, h, weights, rows=plan)
+
+
 @pytest.mark.parametrize(
     "ids", [torch.tensor([4, 11, 4]), torch.tensor([4, 11], dtype=torch.int32)]
 )
