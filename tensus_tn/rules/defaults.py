@@ -63,7 +63,7 @@ def width(walker: Walker, weights: dict[Edge, Tensor]) -> int:
 def affordable(walker: Walker, weights: dict[Edge, Tensor]) -> int:
     """How many queries training may ask, to two digits: their walks meet some 9 billion edges.
 
-    That is about six minutes of one core. Where a walk meets most of a large graph, a part of its
+    That is about seven minutes of one core. Where a walk meets most of a large graph, a part of its
     training triples says nearly as much as all of them.
     """
     edges = walker.costs(weights, _some_queries(walker.graph)).double().mean() / walker.width
