@@ -189,13 +189,14 @@ def section(rows: list[Row], day: str) -> str:
         TITLE,
         "",
         "Random networks, of which a tenth of the entries is seen, found again: the rest is off by "
-        "less than a per cent. How many",
-        f"of the seeds {SEEDS[0]} to {SEEDS[-1]}, and the median time on one core. `complete` runs "
-        "with its defaults (up to 20 starts);",
-        "TensorLy's masked `parafac` has up to 10 random starts of 1,000 sweeps, tntorch's "
-        "`optimize` up to 3 of 1,000 steps of Adam, each",
-        "the best by what was seen. The lower half, for `complete` alone, has fewer entries for each "
-        f"number that is to be found. Measured on {day} by",
+        "less than a per cent.",
+        f"How many of the seeds {SEEDS[0]} to {SEEDS[-1]} (or of the first few), and the median time "
+        "on one core. `complete` runs with",
+        "its defaults, up to 20 starts. TensorLy's masked `parafac` has up to 10 random starts of "
+        "1,000 sweeps, tntorch's `optimize`",
+        "up to 3 of 1,000 steps of Adam, the best of them by what was seen. The lower half, for "
+        "`complete` alone, has fewer",
+        f"entries for each number that is to be found. Measured on {day} by "
         "`python -m benchmarks.tensor.completion`.",
         "",
         "| tensor | " + " | ".join(libraries) + " |",
