@@ -35,23 +35,22 @@ def draw(ax, curves, label, title, x):
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def figure(rows, data):
-    """Two panels for one graph."""
-    mine = [
-        r
-        for r in rows
-        if r["data"] == data and r["method"] == "TENSUS" and r["asked_steps"] and r["asked_rank"]
-    ]
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    draw(left, means(mine, "steps", "rank"), "{} links", f"{data}: rank", "rank d")
-    draw(right, means(mine, "rank", "steps"), "rank {}", f"{data}: length", "links T")
+def figure(rows):
+    """Two panels for every graph with a grid of runs."""
+    grid = [r for r in rows if r["method"] == "TENSUS" and r["asked_steps"] and r["asked_rank"]]
+    names = list(dict.fromkeys(r["data"] for r in grid))
+    size = (9, 3.6 * len(names))
+    fig, panels = plt.subplots(len(names), 2, figsize=size, layout="constrained", squeeze=False)
+    for name, (left, right) in zip(names, panels, strict=True):
+        mine = [r for r in grid if r["data"] == name]
+        draw(left, means(mine, "steps", "rank"), "{} links", f"{name}: rank", "rank d")
+        draw(right, means(mine, "rank", "steps"), "rank {}", f"{name}: length", "links T")
     return fig
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default="umls")
     parser.add_argument("--results", default="benchmarks/results/rules-results.jsonl")
     parser.add_argument("--out", default="docs/rules-curves.svg")
     a = parser.parse_args()
-    figure(read(a.results), a.data).savefig(a.out)
+    figure(read(a.results)).savefig(a.out)

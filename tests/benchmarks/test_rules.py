@@ -81,6 +81,11 @@ def test_curves_are_means_over_seeds():
         for rank, mrr in [(2, 0.5), (1, 0.25), (2, 0.7)]
     ]
     assert curves.means(rows, "steps", "rank") == {2: {1: 0.25, 2: pytest.approx(0.6)}}
+    asked = {"method": "TENSUS", "asked_steps": 2, "asked_rank": 1}
+    fig = curves.figure([row | asked | {"data": name} for row in rows for name in ("a", "b")])
+    assert [ax.get_title() for ax in fig.axes] == ["a: rank", "a: length", "b: rank", "b: length"]
+    assert fig.axes[0].lines[0].get_ydata() == pytest.approx([0.25, 0.6])
+    curves.plt.close(fig)
 
 
 def test_tables_are_filled_anew():
