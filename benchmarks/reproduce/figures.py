@@ -66,12 +66,12 @@ def _rank(results: Results) -> Any:
             )  # fmt: skip
         ax.set(title=f"{data}, soft", xlabel="rank d", xticks=range(1, 6))
     axes[0].set_ylabel("test macro-F1")
-    axes[0].legend()
+    axes[0].legend(fontsize=7, loc="lower right")
     for data in RANK_STUDY:
         axes[-1].errorbar(
             *_by_rank(results, data, processor_seconds), marker="o", capsize=3, label=data
         )
-    axes[-1].set(title="processor seconds of a training", xlabel="rank d", xticks=range(1, 6))
+    axes[-1].set(title="processor seconds", xlabel="rank d", xticks=range(1, 6))
     axes[-1].set_ylim(bottom=0)
     axes[-1].legend()
     return figure
