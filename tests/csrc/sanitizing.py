@@ -20,6 +20,13 @@ def check_program(program, jobs, sanitizer):
     assert "0 failures" in run.stdout
 
 
+def check_sources(test, sources, sanitizer, folder, *extra):
+    """Checks the program `test` in C++ with the sources of csrc/cpu that it needs."""
+    flags = [*flags_of(sanitizer), *extra]
+    jobs = [(name, CSRC / f"cpu/{name}.cpp", flags) for name in sources]
+    check_program(folder / test, [(test, HERE / f"{test}.cpp", flags), *jobs], sanitizer)
+
+
 def check_kernels(sanitizer, wanted, folder):
     """Checks the widest of the wanted instruction sets: they have one source.
 

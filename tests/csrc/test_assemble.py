@@ -2,17 +2,11 @@
 
 import pytest
 
-from tests.csrc.building import CSRC, HERE, needs_compiler
-from tests.csrc.sanitizing import check_program, flags_of
+from tests.csrc.building import needs_compiler
+from tests.csrc.sanitizing import check_sources
 
 
 @needs_compiler
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_graphs_under_sanitizers(sanitizer, tmp_path):
-    flags = flags_of(sanitizer)
-    jobs = [
-        ("test", HERE / "test_assemble.cpp", flags),
-        ("assemble", CSRC / "cpu/assemble.cpp", flags),
-        ("normalize", CSRC / "cpu/normalize.cpp", flags),
-    ]
-    check_program(tmp_path / "test_assemble", jobs, sanitizer)
+    check_sources("test_assemble", ["assemble", "normalize"], sanitizer, tmp_path)
