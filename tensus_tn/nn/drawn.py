@@ -134,8 +134,14 @@ def check_sampling(epsilon: float | None, temperature: float) -> None:
 def _log_choices(tensor: DagTensor, ranks: Sequence[int]) -> dict[Edge, Tensor]:
     """The log-probabilities (C_e,) of every link's choices, given the ranks."""
     at = [tuple(0 if r is None else ranks[r] for r in ends) for ends in tensor.structure.ends]
-    cores = zip(tensor.dag.edges, tensor.parameters(), at, strict=True)
+    cores = zip(tensor.dag.edges, map(_unsharded, tensor.parameters()), at, strict=True)
     return {edge: core[:, p, q].log_softmax(0) for edge, core, (p, q) in cores}
+
+
+def _unsharded(core: Tensor) -> Tensor:
+    """A core that FSDP has spread over the processes, whole on each of them: they draw together."""
+    whole: Tensor = core.full_tensor() if hasattr(core, "full_tensor") else core  # of a DTensor
+    return whole
 
 
 def _weights(tensor: DagTensor, draw: Draw) -> dict[Edge, Tensor]:
