@@ -18,7 +18,7 @@ def check_sum(first: Structure, second: Structure) -> None:
 
     The states of its ranks are those of both. That a product of cores takes all its states from one
     of the two is held by the cores between two ranks, so the ranks must hang together and every core
-    must have one.
+    must have one: a core without a rank would be a factor of the sum, as of both, yet differs in them.
     """
     same = (first.dag, first.choices, len(first.ranks)) == (
         second.dag,
@@ -29,10 +29,19 @@ def check_sum(first: Structure, second: Structure) -> None:
         raise ValueError(
             "a sum needs two networks with free cores, of the same Dag, choices and ties"
         )
-    if len(first.ends) > 1 and not _hangs_together(first):
+    if len(first.ends) == 1:
+        return
+    for edge, ends in zip(first.dag.edges, first.ends, strict=True):
+        if ends == (None, None):
+            raise ValueError(
+                f"a sum of two networks over {first.dag} is none over it: the edge {edge!r} joins "
+                f"source and sink, so its core has no rank and is a factor of the whole; where the "
+                f"factors of the two differ, their sum has none"
+            )
+    if not _hangs_together(first):
         raise ValueError(
-            f"over {first.dag} a sum of two networks is not one: every edge must have a rank, and all "
-            f"ranks must be joined by edges"
+            f"a sum of two networks over {first.dag} is none over it: its ranks are not joined by "
+            f"edges, so products of cores of both would come in"
         )
 
 
@@ -40,8 +49,6 @@ def _hangs_together(structure: Structure) -> bool:
     groups = {rank: {rank} for rank in range(len(structure.ranks))}
     for ends in structure.ends:
         own = [rank for rank in ends if rank is not None]
-        if not own:
-            return False
         joined = groups[own[0]] | groups[own[-1]]
         groups.update(dict.fromkeys(joined, joined))
     return len(groups[0]) == len(groups)

@@ -8,6 +8,7 @@ from functools import reduce
 from math import exp
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,6 +79,11 @@ def write_cp(structure: Structure, cores: Iterable[Tensor]) -> tuple[Tensor, lis
     factors = [core.flatten(1).expand(-1, rank) for core in cores]
     weight = 1 / rank if structure.normalized else 1.0
     return factors[0].new_full((rank,), weight), factors
+
+
+def as_arrays(tensors: Iterable[Tensor]) -> list[np.ndarray]:
+    """Tensors as arrays of numpy, which know no gradients."""
+    return [tensor.numpy(force=True) for tensor in tensors]
 
 
 def _as_tensors(arrays: Iterable[Any]) -> list[Tensor]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, prod
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -163,14 +164,24 @@ class DagTensor(nn.Module, Queries):
         settings = {"dtype": given.cores[0].dtype, "device": given.cores[0].device}
         return cls.tensor_train(given.shape, ranks or 1, **settings)._filled(given.cores)
 
-    def to_tt(self) -> list[Tensor]:
+    @overload
+    def to_tt(self, *, numpy: Literal[False] = False) -> list[Tensor]: ...
+
+    @overload
+    def to_tt(self, *, numpy: Literal[True]) -> list[np.ndarray]: ...
+
+    def to_tt(self, *, numpy: bool = False) -> list[Tensor] | list[np.ndarray]:
         """The cores `(r, n, r')` of a tensor train as TensorLy has them; for a path only.
+
+        Args:
+            numpy: Whether they are numpy arrays, not tensors with gradients.
 
         Example:
             >>> [tuple(core.shape) for core in DagTensor.tensor_train((4, 5, 6), rank=3).to_tt()]
             [(1, 4, 3), (3, 5, 3), (3, 6, 1)]
         """
-        return interchange.write_tt(self.structure, self.cores().values())
+        cores = interchange.write_tt(self.structure, self.cores().values())
+        return interchange.as_arrays(cores) if numpy else cores
 
     @classmethod
     def from_cp(cls, weights: Any | None, factors: Sequence[Any]) -> DagTensor:
@@ -186,8 +197,19 @@ class DagTensor(nn.Module, Queries):
         settings = {"dtype": given.cores[0].dtype, "device": given.cores[0].device}
         return cls.cp(given.shape, given.ranks[0], **settings)._filled(given.cores)
 
-    def to_cp(self) -> tuple[Tensor, list[Tensor]]:
+    @overload
+    def to_cp(self, *, numpy: Literal[False] = False) -> tuple[Tensor, list[Tensor]]: ...
+
+    @overload
+    def to_cp(self, *, numpy: Literal[True]) -> tuple[np.ndarray, list[np.ndarray]]: ...
+
+    def to_cp(
+        self, *, numpy: bool = False
+    ) -> tuple[Tensor, list[Tensor]] | tuple[np.ndarray, list[np.ndarray]]:
         """The weights `(d,)` and factors `(n, d)` of a CP decomposition as TensorLy has them.
+
+        Args:
+            numpy: Whether they are numpy arrays, not tensors with gradients.
 
         Raises:
             ValueError: Unless there is only one rank index (`ties="global"`), or all ranks are 1.
@@ -197,7 +219,10 @@ class DagTensor(nn.Module, Queries):
             >>> weights.shape, [tuple(factor.shape) for factor in factors]
             (torch.Size([3]), [(4, 3), (5, 3)])
         """
-        return interchange.write_cp(self.structure, self.cores().values())
+        weights, factors = interchange.write_cp(self.structure, self.cores().values())
+        if not numpy:
+            return weights, factors
+        return weights.numpy(force=True), interchange.as_arrays(factors)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial values.
@@ -316,8 +341,8 @@ class DagTensor(nn.Module, Queries):
         Like `grow`, it makes a new network: gradients do not flow back to these two.
 
         Raises:
-            ValueError: Unless they have the same graph, choices and ties, every edge has a rank, and
-                all ranks are joined by edges, as on a path and in CP.
+            ValueError: Unless they have the same graph, choices and ties, every edge has a rank (none
+                joins source and sink), and all ranks are joined by edges, as on a path and in CP.
 
         Example:
             >>> a, b = (DagTensor.tensor_train((4, 5, 6), rank) for rank in (2, 3))
@@ -378,7 +403,8 @@ class DagTensor(nn.Module, Queries):
         if self.structure.normalized or not self.structure.is_path:
             if rank is None or tol:
                 raise ValueError("only a path with free cores is rounded by tol: give a rank")
-            return self.shrink(rank)
+            wanted = self._like(rank).structure.ranks
+            return self.shrink(list(map(min, wanted, self.structure.ranks)))
         order = self.structure.path_order
         heads = [self.structure.ends[e][1] for e in order[:-1]]
         highest = None

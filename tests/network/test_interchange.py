@@ -24,10 +24,12 @@ def test_classic_forms_and_conversions_against_tensorly(tensorly):
 
 def test_conversions_from_arrays():
     tt = DagTensor.tensor_train((3, 4, 5), rank=2, dtype=torch.float64)
-    cores = [core.detach().numpy() for core in tt.to_tt()]
+    cores = tt.to_tt(numpy=True)
+    assert all(isinstance(core, np.ndarray) for core in cores)
     torch.testing.assert_close(DagTensor.from_tt(cores).to_dense(), tt.to_dense())
     cp = DagTensor.cp((3, 4, 5), rank=2, dtype=torch.float64)
-    factors = [factor.detach().numpy() for factor in cp.to_cp()[1]]
+    weights, factors = cp.to_cp(numpy=True)
+    torch.testing.assert_close(DagTensor.from_cp(weights, factors).to_dense(), cp.to_dense())
     scaled = DagTensor.from_cp(np.array([2.0, 2.0]), factors)
     torch.testing.assert_close(scaled.to_dense(), 2 * cp.to_dense())
 
