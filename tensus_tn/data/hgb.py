@@ -141,7 +141,7 @@ def _read_names(file: Path) -> Names:
         relations = {}
     try:
         (classes,) = info["label.dat"]["node type"].values()
-        num_classes = 1 + max(map(int, classes))
+        num_classes = len(classes) if set(map(int, classes)) == set(range(len(classes))) else 0
     except (ValueError, KeyError, TypeError, AttributeError):
         num_classes = 0
     return Names(types, relations, num_classes)
@@ -161,6 +161,10 @@ def _read_nodes(file: Path, names: Mapping[int, str]) -> tuple[dict[str, int], d
         parsers[types[-1]].add(where, rest[0] if rest else "")
     if not ids:
         raise ValueError(f"{file} has no nodes")
+    if max(types) >= len({*names, *types}):
+        raise ValueError(
+            f"{file}: types must be 0, 1, 2, ...; got {max(types)}, and not all before it"
+        )
     order, type_of = np.argsort(ids), np.array(types)
     _check_ids(file, np.array(ids)[order])
     kinds = [names.get(number, str(number)) for number in range(max(types) + 1)]
@@ -233,6 +237,8 @@ def _read_links(
             f"{file}: expected ids from 0 to {num_nodes - 1}, got {table[:, :2].min()} to "
             f"{table[:, :2].max()}"
         )
+    if len(table) and table[:, 2].min() < 0:
+        raise ValueError(f"{file}: expected relations 0, 1, ..., got {table[:, 2].min()}")
     numbers = np.unique(table[:, 2]).tolist()
     relations: dict[str, Relation] = {}
     for number in numbers:
@@ -269,20 +275,20 @@ def _read_target(
     path: Path, counts: Mapping[str, int], num_classes: int, seed: int, val_share: float
 ) -> NodeLabels:
     num_nodes = sum(counts.values())
-    learned = _read_labels(_file(path, "label.dat"), num_nodes)
-    tested = _read_labels(_file(path, "label.dat.test"), num_nodes)
+    learned = _read_labels(_file(path, "label.dat"), counts)
+    tested = _read_labels(_file(path, "label.dat.test"), counts)
     if none := [node for node, labels in learned.items() if not labels]:
         raise ValueError(f"{path / 'label.dat'}: node {none[0]} has no label")
     if both := sorted(learned.keys() & tested.keys()):
         raise ValueError(f"{path}: node {both[0]} is in label.dat and in label.dat.test")
     if (path / TRUE_LABELS).exists():
-        true = _read_labels(path / TRUE_LABELS, num_nodes)
+        true = _read_labels(path / TRUE_LABELS, counts)
         if lost := [node for node in tested if node not in true]:
             raise ValueError(f"{path / TRUE_LABELS} lacks node {lost[0]} of label.dat.test")
         tested = {node: true[node] for node in tested}
     kind = _type_of(f"{path}: labels", np.array([*learned, *tested], dtype=np.int64), counts)
     every = [*learned.values(), *tested.values()]
-    num_classes = max(num_classes, 1 + max(max(labels, default=0) for labels in every))
+    num_classes = _count_classes(path, every, num_classes)
     several = any(len(labels) > 1 for labels in every)
     # A copy without the true labels may leave out some: then all of them are unknown.
     if not all(tested.values()):
@@ -298,14 +304,25 @@ def _read_target(
     return NodeLabels(kind, labels, nodes, num_classes, not (path / TRUE_LABELS).exists())
 
 
-def _read_labels(file: Path, num_nodes: int) -> dict[int, tuple[int, ...]]:
+def _count_classes(path: Path, labels: Sequence[Sequence[int]], named: int) -> int:
+    """As many as are named, or more where a label says so; a number beyond all labels is a mistake."""
+    highest, count = max(max(several, default=0) for several in labels), sum(map(len, labels))
+    if highest >= max(named, count):
+        raise ValueError(f"{path}: class {highest}, but there are only {count} labels")
+    return max(named, highest + 1)
+
+
+def _read_labels(file: Path, counts: Mapping[str, int]) -> dict[int, tuple[int, ...]]:
     """The classes of every node in a file, in its order; none where the last field is empty."""
     labels: dict[int, tuple[int, ...]] = {}
-    for number, (text, _, _, *rest) in _fields(file, 3, 4, "id, name, type, labels"):
+    num_nodes, ids = sum(counts.values()), list(type_slices(counts).values())
+    for number, (text, _, kind, *rest) in _fields(file, 3, 4, "id, name, type, labels"):
         where = f"{file}, line {number}"
-        node = _whole(where, "id", text)
+        node, type_of = _whole(where, "id", text), _whole(where, "type", kind)
         if node >= num_nodes:
             raise ValueError(f"{where}: node {node}, but there are {num_nodes}")
+        if not (type_of < len(ids) and ids[type_of].start <= node < ids[type_of].stop):
+            raise ValueError(f"{where}: node {node} is not of type {type_of} in node.dat")
         if node in labels:
             raise ValueError(f"{where}: node {node} is there twice")
         classes = rest[0].split(",") if rest and rest[0] else []
@@ -357,7 +374,7 @@ def _fields(file: Path, least: int, most: int, what: str) -> Iterator[tuple[int,
 
 def _whole(where: str, what: str, text: str) -> int:
     """A number in decimal digits."""
-    if not (text.isascii() and text.strip().isdigit()):
+    if not (text.isascii() and text.strip().isdigit() and len(text) < 19):
         raise ValueError(f"{where}: expected a whole number as the {what}, got {text[:60]!r}")
     return int(text)
 
