@@ -1,6 +1,7 @@
 #include "assemble.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "share.h"
 
@@ -25,6 +26,19 @@ std::unique_ptr<Index[]> starts(const int64_t* ids, int64_t count, int64_t size,
   }
   for (int64_t i = 0; i < size; ++i) start[i + 1] += start[i];
   return start;
+}
+
+// of(n) for n = 0 .. nodes - 1, those without edges left out; without branches, which nobody could predict.
+template <class Run, class Of> std::vector<Run> runs(int64_t nodes, int64_t edges, const Of& of) {
+  std::vector<Run> all(std::min(nodes, edges) + 1);
+  size_t count = 0;
+  for (int64_t n = 0; n < nodes; ++n) {
+    const Run run = of(n);
+    all[count] = run;
+    count += run.size > 0;
+  }
+  all.resize(count);
+  return all;
 }
 
 }  // namespace
@@ -59,11 +73,11 @@ typename Assembly<Index>::Sorted Assembly<Index>::sort(const EdgeList& list, boo
     sorted.bad = std::make_unique<BadId>(BadId{0, outside, !first});
     return sorted;
   }
-  const auto row = room<int32_t>(size);
+  const auto by_col = room<Edge>(size);
   const auto origin = room<Index>(positions ? size : 0);
   for (int64_t e = 0; e < size; ++e) {
     const Index at = end[list.col[e]]++;
-    row[at] = int32_t(list.row[e]);
+    by_col[at] = {int32_t(list.row[e]), int32_t(list.col[e])};
     if (positions) origin[at] = Index(e);
   }
 
@@ -73,30 +87,31 @@ typename Assembly<Index>::Sorted Assembly<Index>::sort(const EdgeList& list, boo
   };
   const auto next = room<Next>(list.rows);
   for (int64_t r = 0; r < list.rows; ++r) next[r] = {first[r], -1};
-  sorted.col = room<int32_t>(size);
+  const auto repeated = std::unique_ptr<Index[]>(new Index[list.cols]());  // edges of every column
+  sorted.edges = room<Edge>(size);
   if (positions) sorted.place = room<Index>(size);
-  sorted.rows.reserve(std::min(size, list.rows));
-  sorted.cols.reserve(std::min(size, list.cols));
-  int64_t k = 0;
-  for (int32_t c = 0; c < list.cols; ++c) {
-    Index different = 0;
-    const int64_t begin = k;
-    for (; k < end[c]; ++k) {
-      Next& at = next[row[k]];
-      if (at.last != c) {
-        at.last = c;
-        sorted.col[at.edge++] = c;
-        ++different;
-      } else {
-        if (!sorted.times) std::fill_n((sorted.times = room<Index>(size)).get(), size, Index(1));
-        ++sorted.times[at.edge - 1];
-      }
-      if (positions) sorted.place[origin[k]] = at.edge - 1;
+  for (int64_t k = 0; k < size; ++k) {
+    const Edge edge = by_col[k];
+    Next& at = next[edge.row];
+    if (at.last != edge.col) {
+      at.last = edge.col;
+      sorted.edges[at.edge++] = edge;
+    } else {
+      if (!sorted.times) std::fill_n((sorted.times = room<Index>(size)).get(), size, Index(1));
+      ++sorted.times[at.edge - 1];
+      ++repeated[edge.col];
     }
-    if (k > begin) sorted.cols.push_back({c, 0, different, 0});
+    if (positions) sorted.place[origin[k]] = at.edge - 1;
   }
-  for (int32_t r = 0; r < list.rows; ++r)
-    if (const Index edges = next[r].edge - first[r]) sorted.rows.push_back({r, first[r], edges, 0});
+  if (sorted.times)
+    for (int64_t r = 0; r < list.rows; ++r) std::fill(&sorted.edges[next[r].edge], &sorted.edges[first[r + 1]], kNone);
+  sorted.rows = runs<Run>(list.rows, size,
+                          [&](int64_t r) { return Run{int32_t(r), first[r], Index(next[r].edge - first[r]), 0}; });
+  Index before = 0;
+  sorted.cols = runs<Run>(list.cols, size, [&](int64_t c) {
+    const Index all = end[c] - std::exchange(before, end[c]);
+    return Run{int32_t(c), 0, Index(all - repeated[c]), 0};
+  });
   return sorted;
 }
 
@@ -140,16 +155,18 @@ template <class Index> void Assembly<Index>::fill_list(size_t i, const Result& t
   const auto next = room<Index>(list.cols);
   for (const Run& run : sorted.cols) next[run.node] = run.to;
   const auto moved = room<Index>(positions ? list.size : 0);
-  for (const Run& run : sorted.rows)
-    for (Index k = 0; k < run.size; ++k) {
-      const int32_t c = sorted.col[run.first + k];
-      const Index at = run.to + k, back = next[c]++;
-      to.forward.col[at] = Index(list.first_col + c);
-      to.transposed.col[back] = Index(list.first_row + run.node);
-      to.perm[back] = at;
-      if (to.times) to.times[at] = sorted.times ? sorted.times[run.first + k] : 1;
-      if (positions) moved[run.first + k] = at;
-    }
+  const Run* run = sorted.rows.data();
+  for (int64_t k = 0; k < list.size; ++k) {
+    const Edge edge = sorted.edges[k];
+    if (edge.row == kNone.row) continue;
+    run += edge.row != run->node;
+    const Index at = run->to + Index(k) - run->first, back = next[edge.col]++;
+    to.forward.col[at] = Index(list.first_col + edge.col);
+    to.transposed.col[back] = Index(list.first_row + edge.row);
+    to.perm[back] = at;
+    if (to.times) to.times[at] = sorted.times ? sorted.times[k] : 1;
+    if (positions) moved[k] = at;
+  }
   if (positions)
     for (int64_t e = 0; e < list.size; ++e) positions[e] = moved[sorted.place[e]];
 }

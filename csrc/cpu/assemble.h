@@ -22,8 +22,8 @@ struct BadId {
 };
 
 // Sorts the edges of every list by row, then by column, and counts repeated ones once; lists are shared among the
-// threads. Beyond the result this needs 4 bytes an edge, at most 16 for each row and column that a list has edges of,
-// 4 more bytes for the edges of the lists in work, and what `positions` and repeated edges take.
+// threads. Beyond the result this needs 8 bytes an edge, at most 16 for each row and column that a list has edges of,
+// 8 more bytes for the edges of the lists in work, and what `positions` and repeated edges take.
 //
 // Index is the type of the result, int32_t or int64_t: it holds the number of all given edges.
 template <class Index>
@@ -58,11 +58,15 @@ class Assembly {
     int32_t node;
     Index first, size, to;
   };
+  struct Edge {
+    int32_t row, col;
+  };
+  static constexpr Edge kNone{-1, -1};
   struct Sorted {
     std::vector<Run> rows, cols;     // ascending, none without edges
-    std::unique_ptr<int32_t[]> col;  // of the edges by row; repeated ones leave room at the end of theirs
+    std::unique_ptr<Edge[]> edges;   // by row, then by column; repeated ones leave kNone at the end of their row
     std::unique_ptr<Index[]> times;  // how often each was given; null if once
-    std::unique_ptr<Index[]> place;  // of every given edge among `col`; null without positions
+    std::unique_ptr<Index[]> place;  // of every given edge among `edges`; null without positions
     std::unique_ptr<BadId> bad;
   };
 
