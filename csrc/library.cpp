@@ -9,10 +9,15 @@
 // the weights of all edges for group 0, then those for group 1, and so on.
 //
 // gather_mix and mix_gather are single passes (see graph.h) over rows of a graph that may have more columns than rows.
-// Row n of the structure is row rows[n] of the states, -1 where they lack it, or n without `rows`; its self-loops are
-// seg_loop on its pairs, which are row_ptr and seg_rel as those of a structure. Link l has the weights w[l], (C, d_j,
-// d_k), from the tail or from the head. In gather_mix, an empty out[l] is not written. mix_gather takes as many rows as
-// there are columns, those beyond the receiving ones empty and with rows[n] = -1.
+// Row n of the structure is row near_rows[n] of the near state x or y, and far_rows[l][n] of the state at the other end
+// of link l, -1 where they lack it; without these, it is row n. Its self-loops are seg_loop on its pairs, which are
+// row_ptr and seg_rel as those of a structure. Link l has the weights w[l], (C, d_j, d_k), from the tail or from the
+// head. In gather_mix, columns are rows of x, and an empty out[l] is not written. mix_gather takes as many rows as
+// there are columns, and its rows that y lacks have no edges.
+//
+// mark_columns marks those of the columns that edges of used relations (C) lead from, to rows (N) that are marked.
+// select_rows returns row_ptr, seg_rel, seg_ptr and col of some rows, -1 standing for an empty one, without relations
+// that are not used and columns whose new number is -1; then the numbers of its segments and edges in the structure.
 //
 // plan_passes says which edges of the DAG are mixed first (see passes.h) on a graph of `nodes` nodes where relation i
 // has edges[i]; empty_state gives memory that is not initialised.
@@ -49,11 +54,14 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");
   m.def(
       "gather_mix(Tensor x, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? seg_loop, "
-      "Tensor[] structure, Tensor[] pairs, Tensor? rows, Tensor(a!)[] out, int[] accumulate, Tensor[] other, "
-      "Tensor(b!)[] dw, bool from_tail) -> ()");
+      "Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor(a!)[] out, int[] accumulate, "
+      "Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()");
   m.def(
       "mix_gather(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, "
-      "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? rows, Tensor[] other, bool from_tail) -> ()");
+      "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor[] other, "
+      "bool from_tail) -> ()");
+  m.def("mark_columns(Tensor[] structure, Tensor rows, Tensor used, int columns) -> Tensor");
+  m.def("select_rows(Tensor[] structure, Tensor rows, Tensor used, Tensor column) -> Tensor[]");
   m.def(
       "plan_passes(Tensor edges, int nodes, int[] ranks, int[] tails, int[] heads, int[]? chosen, bool backward) "
       "-> int[]");

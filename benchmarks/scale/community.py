@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -39,9 +41,22 @@ def community_graph(nodes: int, edges: int, communities: int = 400, seed: int = 
 
 
 class Step:
-    """One propagation over the whole DAG, forward and backward, in features and weights."""
+    """One propagation over the whole DAG, forward and backward, in features and weights.
 
-    def __init__(self, graph: RelationGraph | DistributedGraph, features: Tensor) -> None:
+    Args:
+        graph: All nodes, or those of a part.
+        features: Of these nodes.
+        rows: Which of them are wanted; all if None.
+        relations: What every link may choose; all if None.
+    """
+
+    def __init__(
+        self,
+        graph: RelationGraph | DistributedGraph,
+        features: Tensor,
+        rows: Tensor | None = None,
+        relations: Sequence[str] | None = None,
+    ) -> None:
         generator = torch.Generator().manual_seed(1)
         rank = {v: 1 if v in (DAG.source, DAG.sink) else RANK for v in DAG.nodes}
         self.graph = graph
@@ -52,10 +67,15 @@ class Step:
             .requires_grad_()
             for j, k in DAG.edges
         }
-        self.grad = torch.ones_like(features).unsqueeze(1)
+        self.rows = rows
+        self.choices = None if relations is None else dict.fromkeys(DAG.edges, relations)
+        wanted = features if rows is None else features[rows]
+        self.grad = torch.ones_like(wanted).unsqueeze(1)
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """The result and the gradient of the features."""
-        y = propagate_dag(self.graph, DAG, self.h, self.weights)
+        y = propagate_dag(
+            self.graph, DAG, self.h, self.weights, choices=self.choices, rows=self.rows
+        )
         dh, *_ = torch.autograd.grad(y, [self.h, *self.weights.values()], self.grad)
         return y.detach(), dh

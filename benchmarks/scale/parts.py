@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,58 @@ from tensus_tn.propagation.relation_graph import RelationGraph
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
 
 
-def rounds(step: Step, count: int, before: Callable[[], object] | None = None) -> dict[str, float]:
+#: Less than all: every so-many-th node of the sink, or some relations that links may choose.
+CASES: dict[str, tuple[int, list[str] | None]] = {
+    "one relation of four": (1, ["A", "identity"]),
+    "one node of a hundred": (100, None),
+    "one node of a thousand": (1000, None),
+}
+
+
+def step_of(case: str, graph: RelationGraph | DistributedGraph, features: torch.Tensor) -> Step:
+    """A step over some nodes and relations; `features` are those of all nodes."""
+    every, relations = CASES[case]
+    own = graph.own if isinstance(graph, DistributedGraph) else torch.arange(graph.num_nodes)
+    rows = None if every == 1 else (own % every == 0).nonzero().flatten()
+    return Step(graph, features[own], rows, relations)
+
+
+def measure_case(case: str, graph: DistributedGraph, features: torch.Tensor, count: int) -> Any:
+    """Seconds by each clock, those of a step that plans, and the bytes of one."""
+    step = step_of(case, graph, features)
+    step()
+    before = graph.bytes_received
+    step()
+    received = graph.bytes_received - before
+    graph._plans.clear()
+    dist.barrier()
+    begin = time.thread_time()
+    step()
+    planned = time.thread_time() - begin
+    return {"planned": planned, "bytes": received, **rounds(step, count, dist.barrier)}
+
+
+class BareExchange:
+    """What a step sends and receives, packed before, and nothing else: the floor of the transport."""
+
+    def __init__(self, graph: DistributedGraph) -> None:
+        self.halos = (graph.forward.halo, graph.backward.halo)
+        widths = [FEATURES, *[RANK * FEATURES] * (len(DAG.nodes) - 2)]
+        self.rows = [
+            (halo, torch.ones(len(halo), width), torch.ones(len(halo.send), width))
+            for halo in self.halos
+            for width in widths
+        ]
+
+    def __call__(self) -> None:
+        """All exchanges of a step, one after the other."""
+        for halo, out, rows in self.rows:
+            dist.all_to_all_single(out, rows, halo.receive, halo.give)
+
+
+def rounds(
+    step: Callable[[], object], count: int, before: Callable[[], object] | None = None
+) -> dict[str, float]:
     """Median seconds of a round, by each clock."""
     step()
     times: dict[str, list[float]] = {name: [] for name in CLOCKS}
@@ -82,6 +134,8 @@ def work(
         "bytes": received,
         "bound": halos * (1 + inner) * FEATURES * 4,
         **rounds(step, count, dist.barrier),
+        "bare": rounds(BareExchange(mine), count, dist.barrier),
+        "cases": {case: measure_case(case, mine, features, count) for case in CASES},
     }
     everyone = processes.gather(found)
     whole_y, whole_dh = mine.gather(y), mine.gather(dh)
@@ -131,10 +185,23 @@ def several(
         "computing threads, ms": in_ms("thread"),
         "whole processes, ms": in_ms("process"),
         "wall, ms": max(in_ms("wall")),
+        "bare exchange, threads and processes, ms": [
+            [round(1e3 * found["bare"][clock]) for found in everyone]
+            for clock in ("thread", "process")
+        ],
         "efficiency of the computing threads": efficiency("thread"),
         "efficiency of whole processes": efficiency("process"),
     }
     print(json.dumps(report))
+    for case in CASES:
+        of_case = [found["cases"][case] for found in everyone]
+        one = rounds(step_of(case, graph, features), count)["thread"]
+        print(
+            f"  {case}: {max(found['bytes'] for found in of_case) / 1e6:.1f} MB, computing thread "
+            f"{max(found['thread'] for found in of_case) * 1e3:.0f} ms, whole process "
+            f"{max(found['process'] for found in of_case) * 1e3:.0f} ms, with a new plan "
+            f"{max(found['planned'] for found in of_case) * 1e3:.0f} ms; one process {one * 1e3:.0f} ms"
+        )
 
 
 def main() -> None:

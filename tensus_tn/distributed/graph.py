@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tensus_tn._torch_modes import lasting
 from tensus_tn.distributed import features as feature_rows
 from tensus_tn.distributed import graph_files
 from tensus_tn.distributed.building import OwnRows, from_edges
@@ -18,12 +21,15 @@ from tensus_tn.distributed.halo import Halo
 from tensus_tn.distributed.handshake import handshake, quick_check
 from tensus_tn.distributed.local_rows import LocalRows, split_rows, take_rows
 from tensus_tn.distributed.partitioning import Partition
-from tensus_tn.distributed.passes import Problem, Propagation
+from tensus_tn.distributed.passes import Propagation
+from tensus_tn.distributed.problem import Problem
 from tensus_tn.distributed.processes import Processes
+from tensus_tn.distributed.row_plan import Way, plan_rows
 from tensus_tn.propagation.assembly import GraphOptions
 from tensus_tn.propagation.graph_part import GraphPart
 from tensus_tn.propagation.node_ids import RelationKey
 from tensus_tn.propagation.relation_graph import RelationGraph
+from tensus_tn.propagation.rows import Plans
 from tensus_tn.propagation.segments import Segments
 
 if TYPE_CHECKING:
@@ -177,8 +183,12 @@ class DistributedGraph(GraphPart):
         tails: Sequence[int],
         heads: Sequence[int],
         chosen: Sequence[int] | None,
+        rows: Tensor | None,
     ) -> list[Tensor]:
-        """The states 1 .. K at the own rows; all processes call this together."""
+        """The states 1 .. K at the own rows, or at those that `rows` of the sink need.
+
+        All processes call this together, each with rows of its own.
+        """
         sums = torch.float64 if h.dtype == torch.float64 else torch.float32
         if sums != self.dtype:
             raise TypeError(
@@ -193,13 +203,37 @@ class DistributedGraph(GraphPart):
             {
                 "links": problem,
                 "features": (h.shape[2], h.dtype),
+                "rows": "all" if rows is None else "some",
                 "gradients": (
                     torch.is_grad_enabled() and h.requires_grad,
                     torch.is_grad_enabled() and w.requires_grad,
                 ),
             },
         )
-        return list(Propagation.apply(self, problem, h.contiguous(), w.to(sums).contiguous()))
+        ways = self._ways(problem, rows)
+        stored = ways[0].states[0].stored
+        h = h.contiguous() if stored is None else h.index_select(0, stored)
+        states = list(Propagation.apply(self, problem, ways, h, w.to(sums).contiguous()))
+        if rows is not None:
+            states[-1] = states[-1].index_select(0, ways[0].states[-1].find(rows))
+        return states
+
+    def _ways(self, problem: Problem, rows: Tensor | None) -> tuple[Way, Way]:
+        """What each process computes and fetches; kept for the next call with the same rows on all."""
+        some = None
+        if rows is not None:
+            own = blake2b(rows.numpy().tobytes(), salt=b"%d" % self.processes.rank, digest_size=8)
+            number = int.from_bytes(own.digest(), "little", signed=True)
+            some = int(self.processes.sum(torch.tensor(number)))
+        with lasting():
+            return self._plans.fetch(
+                (problem.tails, problem.heads, problem.chosen, some),
+                lambda: plan_rows(self.forward, self.backward, self.loop, problem, rows),
+            )
+
+    @cached_property
+    def _plans(self) -> Plans[tuple[Way, Way]]:
+        return Plans()
 
     def scatter(self, features: Tensor | None, source: int = 0) -> Tensor:
         """The rows of the own nodes, of features (N, ...) that one process has; all call this.
@@ -221,7 +255,7 @@ class DistributedGraph(GraphPart):
     @property
     def bytes_received(self) -> int:
         """What this process has fetched of states and gradients so far."""
-        return self.forward.halo.bytes_received + self.backward.halo.bytes_received
+        return self.forward.halo.received.bytes + self.backward.halo.received.bytes
 
     def verify(self) -> None:
         """Check all parts together: every edge is known to both its ends; all processes call this.

@@ -11,6 +11,13 @@ from torch import Tensor
 from tensus_tn.distributed.processes import Processes
 
 
+@dataclass
+class Received:
+    """A count of bytes."""
+
+    bytes: int = 0
+
+
 @dataclass(eq=False)
 class Halo:
     """The columns of a process's rows that it does not own, ordered by owner, then by id.
@@ -21,7 +28,7 @@ class Halo:
         receive: How many of them each process has.
         send: Which of the own rows others ask for, those of one process after those of another.
         give: How many of these go to each process.
-        bytes_received: All that came in so far.
+        received: What came in so far.
     """
 
     processes: Processes
@@ -29,7 +36,7 @@ class Halo:
     receive: list[int]
     send: Tensor
     give: list[int]
-    bytes_received: int = field(default=0, init=False)
+    received: Received = field(default_factory=Received)
 
     @classmethod
     def of(cls, ids: Tensor, owner: Tensor, own: Tensor, processes: Processes) -> Halo:
@@ -48,6 +55,42 @@ class Halo:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def ask(self, wanted: Tensor) -> Tensor:
+        """Tell the owners which rows (H,) are wanted; of the rows to send, which ones others want."""
+        return self._flags(wanted, self.receive, self.give)
+
+    def tell(self, there: Tensor) -> Tensor:
+        """Which of the rows (H,) their owners have, given which of the own rows are there."""
+        return self._flags(there[self.send], self.give, self.receive)
+
+    def _flags(self, flags: Tensor, give: list[int], receive: list[int]) -> Tensor:
+        if self.processes.size == 1:
+            return flags
+        out = torch.empty(sum(receive), dtype=torch.uint8)
+        self.processes.finish(self.processes.start(out, flags.byte(), receive, give))
+        return out.bool()
+
+    def narrowed(self, wanted: Tensor, asked: Tensor, place: Tensor) -> Halo:
+        """The same for some rows only: those wanted here, and those that others asked for.
+
+        Args:
+            wanted: Of the foreign rows (H,).
+            asked: What `ask` said of the rows to send.
+            place: Where each own row stands in the states that are to be sent.
+        """
+
+        def counts(flags: Tensor, sizes: list[int]) -> list[int]:
+            return [int(part.sum()) for part in flags.split(sizes)]
+
+        return Halo(
+            self.processes,
+            self.ids[wanted],
+            counts(wanted, self.receive),
+            place[self.send[asked]].long(),
+            counts(asked, self.give),
+            self.received,
+        )
+
     def start(self, state: Tensor, own: int) -> Exchange:
         """Begin to fetch the rows from `own` on of a state (own + H, d, F) from their owners."""
         if self.processes.size == 1:
@@ -57,7 +100,7 @@ class Halo:
             raise ValueError(
                 f"a halo of {len(self)} rows does not fit a state of {len(state)} rows, {own} own"
             )
-        self.bytes_received += out.numel() * out.element_size()
+        self.received.bytes += out.numel() * out.element_size()
         return Exchange(
             self.processes, rows, self.processes.start(out, rows, self.receive, self.give)
         )

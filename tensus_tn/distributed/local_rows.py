@@ -31,6 +31,24 @@ class Rows:
     def __len__(self) -> int:
         return self.segments.num_rows
 
+    def own_rows(self) -> Tensor:
+        """Which of the own rows they are, as ids."""
+        return torch.arange(len(self)) if self.number is None else self.number.long()
+
+    @cached_property
+    def edges_by_relation(self) -> Tensor:
+        """How many edges each relation has, (C,), up to the last one that has any."""
+        segments = self.segments
+        return torch.bincount(segments.seg_rel, weights=segments.seg_ptr.diff())
+
+    def loops_of(self, which: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+        """`pairs` and `seg_loop` of some of these rows, ascending."""
+        if self.seg_loop is None or len(which) == len(self):
+            return self.pairs, self.seg_loop
+        empty = self.pairs[0].new_zeros(0)
+        taken = take_rows(Segments(*self.pairs, empty, empty, seg_loop=self.seg_loop), which)
+        return (taken.row_ptr, taken.seg_rel), taken.seg_loop
+
 
 @dataclass(frozen=True, eq=False)
 class LocalRows:

@@ -19,7 +19,7 @@ from tensus_tn.propagation.groups import Groups
 from tensus_tn.propagation.memory import is_out_of_memory, out_of_memory
 from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
-from tensus_tn.propagation.rows import RowPlan, ends, used_relations
+from tensus_tn.propagation.rows import RowPlan, as_ids, ends, used_relations
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -174,8 +174,11 @@ def propagate_dag(
             plan = graph.plan_rows(dag, rows, choices, support=support)
             return columns.restore(_sink_rows(plan, graph, source, w, ranks, chosen, sizes))
         source = source if support is None else _supported(source, support)
-    states = _run(graph, source, w, ranks, *ends(dag), chosen, sizes)
-    if rows is not None:  # torch.compile can't depend on how many there are; parts have no plans
+    wanted = None
+    if rows is not None and isinstance(graph, GraphPart):
+        wanted, rows = as_ids("rows", rows, graph.num_nodes), None
+    states = _run(graph, source, w, ranks, *ends(dag), chosen, sizes, wanted=wanted)
+    if rows is not None:  # torch.compile can't depend on how many there are
         return columns.restore(states[-1][rows])
     if not return_states:
         return columns.restore(states[-1])
@@ -232,7 +235,9 @@ def _run(
     chosen: Sequence[int] | None,
     group_sizes: Sequence[int] | None,
     needed: Sequence[Tensor] = (),
+    wanted: Tensor | None = None,
 ) -> list[Tensor]:
+    """The states 1 .. K: at the rows needed of each, or, of parts of a graph, wanted of the sink."""
     if not torch.compiler.is_compiling():
         extension.warn_about_problem()
         if h.is_cuda:
@@ -240,11 +245,11 @@ def _run(
     if group_sizes is not None and (h.is_cuda or isinstance(graph, GraphPart)):
 
         def run(h: Tensor, w: Tensor) -> list[Tensor]:
-            return _run(graph, h, w, ranks, tails, heads, chosen, None, needed)
+            return _run(graph, h, w, ranks, tails, heads, chosen, None, needed, wanted)
 
         return run_by_group(run, h, w, group_sizes)
     if isinstance(graph, GraphPart):
-        return graph.states(h, w, ranks, tails, heads, chosen)
+        return graph.states(h, w, ranks, tails, heads, chosen, wanted)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else _converted(graph, sums)
     forward, backward = graph.forward, graph.backward

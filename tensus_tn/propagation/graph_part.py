@@ -61,5 +61,9 @@ class GraphPart(ABC):
         tails: Sequence[int],
         heads: Sequence[int],
         chosen: Sequence[int] | None,
+        rows: Tensor | None,
     ) -> list[Tensor]:
-        """The states 1 .. K at the rows here, given that of the source; see `csrc/library.cpp`."""
+        """The states 1 .. K at the rows here, given that of the source; see `csrc/library.cpp`.
+
+        With `rows`, ids (B,), the sink at these alone, and of other states what they need.
+        """

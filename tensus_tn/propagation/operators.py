@@ -38,14 +38,16 @@ SCHEMAS = {
     ),
     "gather_mix": (
         "(Tensor x, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? seg_loop, "
-        "Tensor[] structure, Tensor[] pairs, Tensor? rows, Tensor(a!)[] out, int[] accumulate, "
-        "Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()"
+        "Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, "
+        "Tensor(a!)[] out, int[] accumulate, Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()"
     ),
     "mix_gather": (
         "(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, "
-        "Tensor? loop, Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? rows, "
-        "Tensor[] other, bool from_tail) -> ()"
+        "Tensor? loop, Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, "
+        "Tensor[] far_rows, Tensor[] other, bool from_tail) -> ()"
     ),
+    "mark_columns": "(Tensor[] structure, Tensor rows, Tensor used, int columns) -> Tensor",
+    "select_rows": "(Tensor[] structure, Tensor rows, Tensor used, Tensor column) -> Tensor[]",
     "plan_passes": (
         "(Tensor edges, int nodes, int[] ranks, int[] tails, int[] heads, int[]? chosen, "
         "bool backward) -> int[]"
@@ -106,6 +108,8 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "sample_block": sampling.sample_block,
     "gather_mix": passes.gather_mix,
     "mix_gather": passes.mix_gather,
+    "mark_columns": passes.mark_columns,
+    "select_rows": passes.select_rows,
     "plan_passes": passes.plan_passes,
     "empty_state": passes.empty_state,
 }
@@ -161,6 +165,20 @@ def _(
 @torch.library.register_fake("tensus_tn::mix_gather", lib=_library)
 def _(*inputs: Any) -> None:
     """They write into what they are given."""
+
+
+@torch.library.register_fake("tensus_tn::mark_columns", lib=_library)
+def _(structure: list[Tensor], rows: Tensor, used: Tensor, columns: int) -> Tensor:
+    return rows.new_empty(columns)
+
+
+@torch.library.register_fake("tensus_tn::select_rows", lib=_library)
+def _(structure: list[Tensor], rows: Tensor, used: Tensor, column: Tensor) -> list[Tensor]:
+    new_size: Callable[[], Any] = torch.library.get_ctx().new_dynamic_size
+    segments, edges = new_size(), new_size()
+    relations = column.new_empty(segments, dtype=torch.int32)
+    sizes = (segments + 1, edges, segments, edges)
+    return [column.new_empty(len(rows) + 1), relations, *map(column.new_empty, sizes)]
 
 
 torch.library.register_fake("tensus_tn::empty_state", passes.empty_state, lib=_library)

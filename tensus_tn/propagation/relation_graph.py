@@ -16,7 +16,7 @@ from tensus_tn.propagation import edge_lists, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
 from tensus_tn.propagation.memory import Memory, memory_of
 from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
-from tensus_tn.propagation.rows import RowPlan, RowPlans, as_ids, digest, ends, used_relations
+from tensus_tn.propagation.rows import Plans, RowPlan, as_ids, digest, ends, used_relations
 from tensus_tn.propagation.segments import Segments
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RelationGraph:
     loop: Tensor
     relation_names: tuple[str, ...]
     node_counts: tuple[tuple[str, int], ...]
-    _plans: RowPlans | None = None  # made at the first use: torch.compile can't trace it
+    _plans: Plans[RowPlan] | None = None  # made at the first use: torch.compile can't trace it
 
     @classmethod
     def from_scipy(
@@ -240,7 +240,7 @@ class RelationGraph:
         names = self.relation_names
         chosen = None if choices is None else tuple(used_relations(names, dag, choices)) or None
         if self._plans is None:
-            object.__setattr__(self, "_plans", RowPlans())
+            object.__setattr__(self, "_plans", Plans())
         assert self._plans is not None
         with lasting():
             ids = None if rows is None else as_ids("rows", rows, self.num_nodes)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from tensus_tn.dag import Dag, Edge
 from tensus_tn.propagation.node_ids import require_ids
 from tensus_tn.propagation.segments import Segments
 
+_Plan = TypeVar("_Plan")
 _MOST_PLANS = 16  # of one graph, the longest unused going first
 
 
@@ -75,13 +76,13 @@ class RowPlan:
         )
 
 
-class RowPlans:
+class Plans(Generic[_Plan]):
     """The plans of one graph, kept for the next call; a copy of the graph starts without any."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Hashable, RowPlan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, _Plan] = OrderedDict()
 
-    def fetch(self, key: Hashable, make: Callable[[], RowPlan]) -> RowPlan:
+    def fetch(self, key: Hashable, make: Callable[[], _Plan]) -> _Plan:
         """The plan of this key, made if there is none."""
         plan = self._plans.pop(key, None)
         if plan is None:
@@ -91,8 +92,12 @@ class RowPlans:
             self._plans.pop(next(iter(self._plans)), None)
         return plan
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._plans.clear()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowPlans, ()
+        return Plans, ()
 
 
 def _same_pattern(a: Tensor | None, b: Tensor | None) -> bool:

@@ -91,7 +91,14 @@ def parts_of(graph, size, method):
     return partition(graph, size, method=method)
 
 
-def compare(kind, dag_name, method, source, choices, dtype=None):
+def choices_of(how, dag):
+    """None; one relation on one link; or one on every link, by turns."""
+    if how == "turns":
+        return {edge: ["AB"[k % 2]] for k, edge in enumerate(dag.edges)}
+    return {dag.edges[0]: ["A"]} if how else None
+
+
+def compare(kind, dag_name, method, source, choices, dtype=None, rows=None):
     """One process against all: (result equal, gradient equal, error of the weights' gradient)."""
     options, valued = KINDS[kind]
     dag, rank = DAGS[dag_name]
@@ -108,31 +115,51 @@ def compare(kind, dag_name, method, source, choices, dtype=None):
     rel = whole.forward.seg_rel[whole.forward.edge_seg()].long()  # passes are planned by these
     assert torch.equal(graph.edges_by_relation, rel.bincount(minlength=whole.num_relations))
     h, target, weights = numbers(whole, dag, rank, 40, dtype or whole.dtype)
-    chosen = {dag.edges[0]: ["A"]} if choices else None
+    chosen = choices_of(choices, dag)
+    wanted = torch.ones(40, dtype=torch.bool)
+    if rows is not None:
+        wanted = torch.zeros(40, dtype=torch.bool).index_fill(
+            0, torch.tensor(rows, dtype=torch.int64), True
+        )
+        target = target * wanted[:, None, None]
     expected = outcome(whole, dag, h, target, weights, choices=chosen)
-    given = outcome(
-        graph,
-        dag,
-        graph.scatter(h if processes.rank == 0 else None),
-        target[graph.own],
-        weights,
-        choices=chosen,
-    )
-    y, dh, dw = graph.gather(given[0]), graph.gather(given[1]), processes.sum(given[2])
+    mine = wanted[graph.own].nonzero().flatten()
+    for _ in range(2):  # the second time by the plan that was kept
+        given = outcome(
+            graph,
+            dag,
+            graph.scatter(h if processes.rank == 0 else None),
+            target[graph.own][mine],
+            weights,
+            choices=chosen,
+            rows=None if rows is None else mine,
+        )
+    sink = torch.zeros_like(h)[graph.own].index_copy(0, mine, given[0])
+    y, dh, dw = graph.gather(sink), graph.gather(given[1]), processes.sum(given[2])
+    expected = (expected[0] * wanted[:, None, None], *expected[1:])
     error = float((dw - expected[2]).abs().max() / expected[2].abs().max().clamp(min=1e-30))
     if processes.rank:
         return None
     return torch.equal(y, expected[0]), torch.equal(dh, expected[1]), error
 
 
-def traffic(dag_name, method):
-    """The bytes that a pass forward and backward took, and their bound."""
+def traffic(dag_name, method, choices=None, rows=False):
+    """The bytes that a pass forward and backward took, and the bound for all rows and relations."""
     dag, rank = DAGS[dag_name]
     index, _ = edges(3)
     whole = RelationGraph.from_edge_index(index, 40, normalize="row", self_loops=True)
     graph = DistributedGraph.from_graph(whole, parts_of(whole, dist.get_world_size(), method))
     h, target, weights = numbers(whole, dag, rank, 40, torch.float32)
-    outcome(graph, dag, h[graph.own], target[graph.own], weights)
+    wanted = torch.arange(min(graph.num_nodes, 1)) if rows else torch.arange(graph.num_nodes)
+    outcome(
+        graph,
+        dag,
+        h[graph.own],
+        target[graph.own][wanted],
+        weights,
+        choices=choices_of(choices, dag),
+        rows=wanted if rows else None,
+    )
     inner = rank * (len(dag.nodes) - 2)
     width = (1 + inner) * FEATURES
     bound = (len(graph.forward.halo) + len(graph.backward.halo)) * width * 4
@@ -162,9 +189,9 @@ def typed():
     x = torch.randn(32, 3, generator=generator)
     labelled = torch.tensor([0, 3, 11])  # some parts have none of them
 
-    def scores(graph, ids):
-        features = {kind: x[ids][rows] for kind, rows in graph.node_types.items()}
-        return net(features, graph)
+    def scores(graph, ids, rows=None):
+        features = {kind: x[ids][here] for kind, here in graph.node_types.items()}
+        return net(features, graph, rows=rows)
 
     every = torch.arange(32)
     expected = scores(whole, every)
@@ -180,7 +207,9 @@ def typed():
         for a, b in zip(shares, grads, strict=True)
         if b.numel()
     )
-    return torch.equal(given, expected[mine]), error
+    some = torch.arange(len(mine))[graph.processes.rank :]
+    same = torch.equal(scores(graph, graph.own, some), expected[mine][some])
+    return same and torch.equal(given, expected[mine]), error
 
 
 def round_trip(folder, mmap):
@@ -267,7 +296,7 @@ def halo_of(foreign):
     exchange.wait()
     exchange.wait()  # a second time is of no consequence
     assert torch.equal(state[len(own) :, 0, 1], halo.ids.float())
-    return halo.bytes_received, halo.give, halo.receive
+    return halo.received.bytes, halo.give, halo.receive
 
 
 def talk():

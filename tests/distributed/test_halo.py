@@ -21,7 +21,7 @@ def test_alone():
     halo = Halo.of(none, torch.zeros(3, dtype=torch.int64), own, processes)
     state = torch.ones(3, 1, 2)
     halo.start(state, 3).wait()
-    assert len(halo) == halo.bytes_received == 0
+    assert len(halo) == halo.received.bytes == 0
 
 
 def test_a_node_that_is_not_owned_is_refused():

@@ -59,8 +59,10 @@ def test_gather_mix(case, from_tail, dtype):
     x = torch.randn(columns, rank, features).to(dtype)
     shapes = [(3, rank, q) if from_tail else (3, q, rank) for q in far]
     w = [torch.randn(shape, dtype=sums) for shape in shapes]
-    number = torch.arange(rows).flip(0).to(index)
-    number[rows // 2 : rows // 2 + 1] = -1
+    near = torch.arange(rows).to(index)
+    near[rows // 3 : rows // 3 + 1] = -1
+    number = [torch.arange(rows).flip(0).to(index).roll(k) for k in range(len(far))]
+    number[0][rows // 2 : rows // 2 + 1] = -1
     other = [torch.randn(columns, q, features).to(dtype) for q in far]
     results = []
     for operator in (OPS.gather_mix, PLAIN["gather_mix"]):
@@ -68,7 +70,7 @@ def test_gather_mix(case, from_tail, dtype):
         out[-1] = out[-1] if len(far) == 1 else out[-1][:0]
         dw = [torch.full_like(weight, 7) for weight in w]
         operator(
-            x, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], number,
+            x, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], near, number,
             out, [1, *[0] * (len(far) - 1)], other, dw, from_tail,
         )  # fmt: skip
         results.append([*out, *dw])
@@ -93,6 +95,8 @@ def test_mix_gather(from_tail, dtype, accumulate):
     structure[3] = structure[3][: int(structure[2][-1])]
     seg_val, seg_loop = seg_val[: len(structure[1])], seg_loop[: len(structure[1])]
     number = torch.tensor([*range(receiving), *[-1] * (rows - receiving)], dtype=torch.int32)
+    apart = [torch.arange(rows).roll(1).int(), torch.arange(rows).int()]
+    apart[1][2] = -1
     shapes = [(3, rank, q) if from_tail else (3, q, rank) for q in far]
     w = [torch.randn(shape, dtype=sums) for shape in shapes]
     other = [torch.randn(rows, q, 5).to(dtype) for q in far]
@@ -101,7 +105,7 @@ def test_mix_gather(from_tail, dtype, accumulate):
         y = torch.ones(receiving, rank, 5).to(dtype)
         operator(
             y, accumulate, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], number,
-            other, from_tail,
+            apart, other, from_tail,
         )  # fmt: skip
         results.append(y)
     close = {"rtol": 2e-2, "atol": 2e-1} if dtype == torch.bfloat16 else {}
@@ -127,7 +131,7 @@ def test_two_passes_are_a_propagation():
         ]
         OPS.gather_mix(
             h, [w], None, forward.seg_val[keep], graph.loop, forward.seg_loop[keep], structure,
-            structure[:2], rows.int(), [out], [0], [], [], True,
+            structure[:2], rows.int(), [rows.int()], [out], [0], [], [], True,
         )  # fmt: skip
     torch.testing.assert_close(out, propagate(graph, h, w))
 
@@ -141,9 +145,10 @@ BAD = {
     "seg_ptr must rise": {"structure": (2, torch.tensor([0, 2, 1], dtype=torch.int32))},
     "row_ptr must rise": {"structure": (0, torch.tensor([0, 2, 1], dtype=torch.int32))},
     "seg_rel must lie in": {"structure": (1, torch.tensor([0, 5], dtype=torch.int32))},
-    "rows must lie in": {"rows": torch.tensor([0, 7], dtype=torch.int32)},
+    "rows must lie in": {"near_rows": torch.tensor([0, 7], dtype=torch.int32)},
+    "far_rows of each link": {"far_rows": [torch.zeros(2, dtype=torch.int32)] * 2},
     "out must be a contiguous state": {"out": [torch.zeros(4, 2, 5)]},
-    "2 rows, but states of 1": {"out": [torch.zeros(1, 2, 3)]},
+    "2 rows, but a state of 1": {"out": [torch.zeros(1, 2, 3)]},
     "seg_loop needs loop": {"seg_loop": torch.ones(2)},
 }
 
@@ -162,7 +167,8 @@ def test_bad_arguments_are_refused(message):
             torch.tensor(t, dtype=torch.int32) for t in ([0, 1, 2], [0, 0], [0, 1, 2], [0, 3])
         ],
         "pairs": [],
-        "rows": None,
+        "near_rows": None,
+        "far_rows": [],
         "out": [torch.zeros(4, 2, 3)],
         "accumulate": [0],
         "other": [],
@@ -177,6 +183,60 @@ def test_bad_arguments_are_refused(message):
             arguments[name] = value
     with pytest.raises(RuntimeError, match=message):
         OPS.gather_mix(*arguments.values())
+
+
+@pytest.mark.skipif(not NATIVE, reason="plain PyTorch trusts its caller")
+def test_edges_into_a_row_that_is_not_there_are_refused():
+    structure = [torch.tensor(t, dtype=torch.int32) for t in ([0, 1, 1], [0], [0, 1], [1])]
+    near, state = torch.tensor([-1, 0], dtype=torch.int32), torch.zeros(2, 1, 3)
+    with pytest.raises(RuntimeError, match="rows that y lacks must have no edges"):
+        OPS.mix_gather(
+            state, False, [torch.zeros(1, 1, 1)], None, None, None, None, structure, [], near, [],
+            [state.clone()], True,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_some_rows_with_some_edges(index):
+    structure = rectangle(9, 12, index=index)[0]
+    row_ptr, seg_rel, seg_ptr, col = structure
+    used = torch.tensor([True, False, True])
+    rows = torch.tensor([5, 1, -1, 3, 5])
+    column = torch.randperm(12).to(index)
+    column[::4] = -1
+    for operators in ({k: getattr(OPS, k) for k in ("select_rows", "mark_columns")}, PLAIN):
+        *some, segment, edge = operators["select_rows"](structure, rows, used, column)
+        seg = torch.repeat_interleave(torch.arange(len(some[1])), some[2].diff().long())
+        assert torch.equal(some[1], seg_rel[segment.long()])
+        assert torch.equal(some[3], column[col[edge.long()].long()])
+        assert (some[3] >= 0).all()
+        assert used[some[1].long()].all()
+        assert (some[2].diff() > 0).all()
+        home = torch.searchsorted(seg_ptr, edge, right=True) - 1  # the segment of each edge, before
+        assert torch.equal(home, segment.long()[seg])
+        for n, count in zip(rows.tolist(), some[0].diff().tolist(), strict=True):
+            kept = range(row_ptr[n], row_ptr[n + 1]) if n >= 0 else []
+            kept = [s for s in kept if used[seg_rel[s]]]
+            kept = [s for s in kept if (column[col[seg_ptr[s] : seg_ptr[s + 1]].long()] >= 0).any()]
+            assert len(kept) == count
+        marked = operators["mark_columns"](structure, torch.arange(9) == 5, used, 12)
+        edges = slice(seg_ptr[row_ptr[5]], seg_ptr[row_ptr[6]])
+        rel = torch.repeat_interleave(seg_rel.long(), seg_ptr.diff().long())[edges]
+        assert set(marked.nonzero().flatten().tolist()) == set(col[edges][used[rel]].tolist())
+
+
+@pytest.mark.skipif(not NATIVE, reason="plain PyTorch trusts its caller")
+def test_rows_and_columns_that_are_not_there_are_refused():
+    structure = rectangle(9, 12)[0]
+    used, column = torch.ones(3, dtype=torch.bool), torch.arange(12).int()
+    with pytest.raises(RuntimeError, match=r"rows must lie in \[-1, 9\)"):
+        OPS.select_rows(structure, torch.tensor([9]), used, column)
+    with pytest.raises(RuntimeError, match="col must lie in"):
+        OPS.select_rows(structure, torch.tensor([1]), used, column[:3])
+    with pytest.raises(RuntimeError, match="seg_rel must lie in"):
+        OPS.mark_columns(structure, torch.ones(9, dtype=torch.bool), used[:1], 12)
+    with pytest.raises(RuntimeError, match="rows must have 9 entries"):
+        OPS.mark_columns(structure, torch.ones(8, dtype=torch.bool), used, 12)
 
 
 def test_a_plan_is_for_sizes():
@@ -200,9 +260,13 @@ def test_opcheck(from_tail):
     numbers, pairs = [None, seg_val, loop, seg_loop], structure[:2]
     x, far, w = torch.randn(6, 2, 5), torch.randn(6, 2, 5), torch.randn(3, 2, 2)
     links = [[far], [1], [x.clone()], [torch.empty_like(w)], from_tail]
-    given = (x, [w], *numbers, structure, pairs, None, *links)
+    given = (x, [w], *numbers, structure, pairs, None, [], *links)
     torch.library.opcheck(OPS.gather_mix.default, given)
-    given = (far, True, [w], *numbers, structure, pairs, None, [x], from_tail)
+    given = (far, True, [w], *numbers, structure, pairs, None, [], [x], from_tail)
     torch.library.opcheck(OPS.mix_gather.default, given)
+    marked, column = torch.ones(6, dtype=torch.bool), torch.arange(6).int()
+    used = torch.tensor([True, False, True])
+    torch.library.opcheck(OPS.mark_columns.default, (structure, marked, used, 6))
+    torch.library.opcheck(OPS.select_rows.default, (structure, torch.arange(6), used, column))
     torch.library.opcheck(OPS.empty_state.default, (x, 7, 3), test_utils="test_schema")
     torch.library.opcheck(OPS.empty_state.default, (x, 7, 3), test_utils="test_faketensor")
