@@ -16,8 +16,9 @@
 
 namespace tensus {
 
-// The edges that leave entity u are ptr[u] .. ptr[u + 1], sorted by operator. Every entity has an edge to itself (the
-// identity), so what is reached in some steps is reached in more. An edge stands for a fact, or for none (-1).
+// The edges that leave entity u are ptr[u] .. ptr[u + 1], those of one operator side by side. Every entity has an edge
+// to itself (the identity), so what is reached in some steps is reached in more. An edge stands for a fact, or for none
+// (-1).
 struct FactGraph {
   int64_t entities, operators, edges;
   const int64_t* ptr;     // (entities + 1)

@@ -15,9 +15,11 @@ needs_extension = pytest.mark.skipif(extension._C is None, reason="the extension
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 
 
-def compare(graph, dag, rank, *, width, dtype=torch.float64, popular=True, floor=None, own=True):
+def compare(
+    graph, dag, rank, *, width, dtype=torch.float64, popular=True, floor=None, own=True, scale=0.7
+):
     w = walker(graph, dag, rank, dtype=dtype, width=width)
-    weights, popularity = random_weights(w)
+    weights, popularity = random_weights(w, scale=scale)
     if floor is not None:
         weights = {edge: x.abs() for edge, x in weights.items()}
         popularity = popularity.abs()
@@ -75,6 +77,12 @@ def test_float32_likelihood_and_masks(width):
     compare(graph, Dag.path(2), 2, width=width, popular=False)
     compare(graph, Dag.path(2), 2, width=width, floor=0.1)
     compare(graph, Dag.path(3), 2, width=width, own=False)
+
+
+@pytest.mark.parametrize("width", [1, WIDTH])
+def test_float32_scores_whose_exponentials_vanish(width):
+    graph = random_graph(30, 2, 60, seed=1)
+    compare(graph, Dag.path(1), 1, width=width, dtype=torch.float32, scale=300)
 
 
 @settings(max_examples=40, deadline=None)
