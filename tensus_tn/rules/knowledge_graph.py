@@ -182,6 +182,27 @@ class KnowledgeGraph:
         """The triples of all splits (n, 3): what a filtered ranking leaves out."""
         return torch.cat([self.train, self.valid, self.test])
 
+    def with_relations(self, relations: Sequence[str]) -> KnowledgeGraph:
+        """The same triples, with the relations of another graph, in its order; it may have more.
+
+        So a model that was learned on the other graph can be used on this one.
+
+        Example:
+            >>> graph = KnowledgeGraph.from_triples([("ann", "mother", "bob")])
+            >>> graph.with_relations(["father", "mother"]).train.tolist()
+            [[0, 1, 1]]
+        """
+        number = {name: k for k, name in enumerate(relations)}
+        unknown = [name for name in self.relations if name not in number]
+        if unknown:
+            raise ValueError(f"{len(unknown)} relations are not among those given: {unknown[:3]}")
+        to = torch.tensor([number[name] for name in self.relations])
+        train, valid, test = (
+            torch.stack([triples[:, 0], to[triples[:, 1]], triples[:, 2]], dim=1)
+            for triples in (self.train, self.valid, self.test)
+        )
+        return KnowledgeGraph(train, valid, test, self.entities, tuple(relations))
+
     def entity(self, name: str | int) -> int:
         """The id of an entity, given its name or its id."""
         return _find("entity", name, self.entities)

@@ -209,7 +209,8 @@ class RuleModel(nn.Module):
             queries: Pairs of names or ids; or a tensor (Q, 2) of ids, where a relation from `R` on
                 asks for the head.
             graph: Another graph to walk on, with other entities: rules hold no entity. It must have
-                the relations of the model's graph, by name and in their order.
+                the relations of the model's graph, by name and in their order; see
+                `KnowledgeGraph.with_relations`.
 
         Example:
             >>> graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "s", "c")])
@@ -304,7 +305,7 @@ class RuleModel(nn.Module):
         if other.relations != self.graph.relations:
             raise ValueError(
                 f"the other graph must have the relations of the model, {self.graph.relations[:5]}"
-                f"..., in this order, got {other.relations[:5]}..."
+                f"..., in this order, got {other.relations[:5]}...: use its with_relations"
             )
         return other
 

@@ -98,3 +98,19 @@ def test_unknown_names():
         graph.relation("aunt")
     with pytest.raises(ValueError, match="no entity 3 among 3"):
         graph.entity(3)
+
+
+def test_relations_of_another_graph():
+    graph = KnowledgeGraph.from_triples(NAMED, test=[("bob", "father", "ann")])
+    new = graph.with_relations(["aunt", "father", "mother"])
+    for split in ("train", "valid", "test"):
+        named = [
+            [
+                (g.entities[h], g.relations[r], g.entities[t])
+                for h, r, t in getattr(g, split).tolist()
+            ]
+            for g in (graph, new)
+        ]
+        assert named[0] == named[1]
+    with pytest.raises(ValueError, match=r"1 relations are not among those given: \['father'\]"):
+        graph.with_relations(["mother"])

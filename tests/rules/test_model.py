@@ -85,6 +85,10 @@ def test_another_graph_with_other_entities():
     wanted = [("z's child", "child", "z")]
     ranking = model.rank(wanted, graph=new)
     assert ranking.metrics("pessimistic", ask="tail")["hits@1"] == 1
+    turned = KnowledgeGraph.from_triples(list(reversed(family(["x", "y", "z"]))))
+    turned = turned.with_relations(graph.relations)
+    best = model.scores([("child", "z's child")], graph=turned)[0].argmax()
+    assert turned.entities[int(best)] == "z"
     strange = KnowledgeGraph.from_triples([("a", "other", "b")])
     with pytest.raises(ValueError, match="must have the relations of the model"):
         model.scores([("child", "a")], graph=strange)
