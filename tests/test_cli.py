@@ -255,7 +255,7 @@ def test_interrupt_and_resume_as_a_program(folder):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "--resume" in errors
-    from tensus_tn.tasks.checkpoint import load_checkpoint
+    from tensus_tn._checkpoint import load_checkpoint
 
     done = len(load_checkpoint(folder / "a/checkpoint.pt")["history"])
     few = ["train", "--no-progress", "--checkpoint-every", "2", "--epochs", str(done + 2)]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn._files import map_arrays, open_arrays, write_arrays, write_atomically
-from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):

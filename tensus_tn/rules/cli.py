@@ -58,8 +58,15 @@ def _restore(arguments: argparse.Namespace) -> RuleModel:
     folder = Path(arguments.run)
     if not (folder / "model.pt").exists():
         raise FileNotFoundError(f"{folder} has no model.pt: is it the folder of a run?")
-    data = json.loads((folder / "result.json").read_text())["data"]
-    return RuleModel.load(folder / "model.pt", load_graph(data)).to(arguments.device)
+    graph = load_graph(_data_of(folder / "result.json"))
+    return RuleModel.load(folder / "model.pt", graph).to(arguments.device)
+
+
+def _data_of(result: Path) -> str:
+    try:
+        return str(json.loads(result.read_text())["data"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{result} is not the result of a run, or is damaged: {error}") from error
 
 
 def _rank(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tensus_tn._arguments import check_memory
+from tensus_tn._arguments import check_memory, check_size
 from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.structure import Rank, Ties, make_structure
 from tensus_tn.network.tensor import DagTensor
@@ -98,6 +98,8 @@ class RuleModel(nn.Module):
             raise TypeError(f"dtype must be float32 or float64, got {dtype}")
         if dag is not None and steps is not None:
             raise ValueError("give steps, the length of a path, or a dag, not both")
+        if steps is not None:
+            check_size("steps", steps)
         self.graph, self.weight_kind, self.scaling = graph, weights, scaling
         self.walks = walk_graph(graph, scaling, dtype)
         if dag is None:

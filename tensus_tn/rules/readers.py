@@ -24,7 +24,9 @@ def read(path: Path) -> Arguments:
         return _read_npz(path) if path.suffix == ".npz" else {"train": _read_text(path)}
     if known.exists():
         return _read_npz(known)
-    raise FileNotFoundError(f"there is no {str(path)!r}, nor {str(known)!r}")
+    raise FileNotFoundError(
+        f"there is no {str(path)!r}, nor {str(known)!r} ($TENSUS_DATA is the folder of data sets)"
+    )
 
 
 def _read_folder(folder: Path) -> Arguments:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tensus_tn._arguments import check_size
+from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.rules import defaults
 from tensus_tn.rules.knowledge_graph import KnowledgeGraph
 from tensus_tn.rules.walks import KnownAnswers, Queries, both_ways, make_queries
@@ -93,10 +93,10 @@ class FitReport:
         return self.history[self.best_epoch - 1].get("valid_mrr", math.nan)
 
     def __repr__(self) -> str:
-        return (
-            f"FitReport(best epoch {self.best_epoch} of {len(self.history)}, validation MRR "
-            f"{self.best_mrr:.4f}, {self.seconds:.1f} s)"
-        )
+        known = not math.isnan(self.best_mrr)
+        score = f"validation MRR {self.best_mrr:.4f}" if known else "no validation triples"
+        epochs = f"best epoch {self.best_epoch} of {len(self.history)}"
+        return f"FitReport({epochs}, {score}, {self.seconds:.1f} s)"
 
 
 def fit(
@@ -118,8 +118,8 @@ def fit(
     decay = 2 / (lr * epochs * batches) if s.decay is None else s.decay
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay, fused=True)
     run = _Run(model, optimizer, FitReport(), {}, 0)
-    if s.resume and Path(s.checkpoint or "").exists():
-        run.restore(torch.load(s.checkpoint, weights_only=True, map_location="cpu"))  # type: ignore[arg-type]
+    if s.resume and s.checkpoint is not None and os.path.exists(s.checkpoint):
+        run.restore(s.checkpoint)
     bar = _progress_bar(epochs * batches, len(run.report.history) * batches, s.progress)
     while len(run.report.history) < epochs and not run.should_stop(s.patience):
         start = time.perf_counter()
@@ -142,7 +142,7 @@ def fit(
         run.add(record, time.perf_counter() - start)
         bar.set_postfix({k: f"{v:.4f}" for k, v in record.items() if k != "epoch"})
         if s.checkpoint is not None:
-            _write(s.checkpoint, lambda file: torch.save(run.state(), file))
+            _save(s.checkpoint, run.state())
     bar.close()
     model.load_state_dict(run.best)
     return run.report
@@ -223,8 +223,9 @@ class _Run:
             "since_best": self.since_best,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        state = load_checkpoint(path, "model", "optimizer", "report", "best", "since_best")
+        _load_cores(self.model, state["model"], path)
         self.optimizer.load_state_dict(state["optimizer"])
         self.report = FitReport(**state["report"])
         self.best, self.since_best = state["best"], state["since_best"]
@@ -242,7 +243,7 @@ def write_model(model: RuleModel, path: str | os.PathLike[str]) -> None:
         "relations": list(model.graph.relations),
         "cores": model.state_dict(),
     }
-    _write(path, lambda file: torch.save(state, file))
+    _save(path, state)
 
 
 def read_model(path: str | os.PathLike[str], graph: KnowledgeGraph) -> RuleModel:
@@ -250,7 +251,8 @@ def read_model(path: str | os.PathLike[str], graph: KnowledgeGraph) -> RuleModel
     from tensus_tn.dag import Dag
     from tensus_tn.rules.model import RuleModel
 
-    state = torch.load(path, weights_only=True, map_location="cpu")
+    keys = ("edges", "ranks", "ties", "weights", "scaling", "relations", "cores")
+    state = load_checkpoint(path, *keys)
     if tuple(state["relations"]) != graph.relations:
         raise ValueError(f"{path} was made for other relations: {state['relations'][:5]}...")
     model = RuleModel(
@@ -263,8 +265,15 @@ def read_model(path: str | os.PathLike[str], graph: KnowledgeGraph) -> RuleModel
         popularity="popularity" in state["cores"],
         dtype=state["cores"]["core_0"].dtype,
     )
-    model.load_state_dict(state["cores"])
+    _load_cores(model, state["cores"], path)
     return model
+
+
+def _load_cores(model: RuleModel, cores: dict[str, Tensor], path: str | os.PathLike[str]) -> None:
+    try:
+        model.load_state_dict(cores)
+    except RuntimeError as error:
+        raise ValueError(f"{os.fspath(path)} is of another model: {error}") from error
 
 
 def _find(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
@@ -289,14 +298,6 @@ def _progress_bar(total: int, initial: int, wanted: bool) -> Any:
     return tqdm(total=total, initial=initial, desc="rules", unit="step", disable=not wanted)
 
 
-def _write(path: str | os.PathLike[str], save: Callable[[Any], None]) -> None:
-    """Write a file as a whole or not at all."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
-        try:
-            save(file)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    os.replace(file.name, target)
+def _save(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    save_checkpoint(Path(path), state)

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from tensus_tn._arguments import check_memory
+from tensus_tn._checkpoint import load_checkpoint
 from tensus_tn._files import write_csv, write_json
 from tensus_tn.data import load, write_predictions
 from tensus_tn.distributed.handshake import handshake
 from tensus_tn.distributed.processes import Processes
 from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
-from tensus_tn.tasks.checkpoint import load_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.models import best_meta_graphs, build_model
 from tensus_tn.tasks.result import Record, Result

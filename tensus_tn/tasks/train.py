@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.data import Split
 from tensus_tn.distributed.processes import Processes
 from tensus_tn.distributed.training import sum_gradients
 from tensus_tn.propagation.blocks import NeighborBlocks
-from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.progress import Progress
 from tensus_tn.tasks.result import Record

@@ -86,4 +86,8 @@ def test_a_folder_of_triples(folder, tmp_path, monkeypatch):  # noqa: F811
 def test_wrong_input(tmp_path, capsys):
     assert run("rank", tmp_path) == 2
     assert "has no model.pt" in capsys.readouterr().err
+    for name in ("model.pt", "result.json"):
+        (tmp_path / name).write_text("damaged")
+    assert run("rank", tmp_path) == 2
+    assert "result.json is not the result of a run" in capsys.readouterr().err
     assert run("train", "--data", tmp_path / "nothing") == 2

@@ -115,6 +115,9 @@ def test_a_file(tmp_path, ties):
     assert torch.equal(model.scores([("r0", "e0")]), again.scores([("r0", "e0")]))
     with pytest.raises(ValueError, match="made for other relations"):
         RuleModel.load(tmp_path / "model.pt", KnowledgeGraph.from_triples([("a", "s", "b")]))
+    (tmp_path / "model.pt").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"model\.pt is not a checkpoint, or is damaged"):
+        RuleModel.load(tmp_path / "model.pt", graph)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_a_file(tmp_path, ties):
     [
         ({"weights": "free"}, ValueError, "weights must be 'signed' or 'softmax'"),
         ({"steps": 2, "dag": Dag.path(2)}, ValueError, "not both"),
-        ({"steps": 0}, ValueError, "positive integer"),
+        ({"steps": 0}, ValueError, "steps must be a positive integer"),
         ({"rank": 0}, ValueError, "rank must be a positive integer"),
         ({"rank": 10**9, "steps": 3}, ValueError, "parameters of torch.float32 take .* bytes"),
         ({"rank": 10**5, "dag": Dag.complete(4)}, ValueError, "more than the .* bytes of memory"),

@@ -60,6 +60,8 @@ def test_resumed_equals_uninterrupted(tmp_path, weights):
     assert again.best_epoch == report.best_epoch
     for mine, theirs in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+    with pytest.raises(ValueError, match=r"run\.pt is of another model"):
+        RuleModel(graph, steps=2, rank=3, weights=weights).fit(checkpoint=file, resume=True)
 
 
 def test_the_best_epoch_is_kept_and_training_stops():
@@ -93,6 +95,7 @@ def test_training_on_some_triples_and_without_validation():
     model = RuleModel(graph, steps=1)
     report = model.fit(graph.train[:5], epochs=3, progress=False)
     assert report.best_epoch == 3
+    assert "no validation triples" in repr(report)
     assert "valid_mrr" not in report.history[0]
     assert report.history[-1]["loss"] < report.history[0]["loss"]
     with pytest.raises(ValueError, match="are not training triples"):

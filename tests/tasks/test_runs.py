@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.data import load, planted
 from tensus_tn.tasks import (
     PAIRS,
@@ -25,7 +26,6 @@ from tensus_tn.tasks import (
     restore,
     run,
 )
-from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
 from tests.tasks.problems import SMALL, Constant, assert_same_state, small_links, train
 
 DATA = Path(os.environ.get("TENSUS_DATA", "data"))

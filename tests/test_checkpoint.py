@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from tensus_tn.tasks.checkpoint import load_checkpoint, save_checkpoint
+from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 
 
 class Malicious:
