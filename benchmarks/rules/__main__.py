@@ -8,9 +8,8 @@ from tensus_tn.rules import KnowledgeGraph
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("what", choices=["speed", "memory", "results"])
 parser.add_argument("--data", nargs="+", default=["umls", "family", "wn18rr", "fb15k237"])
-parser.add_argument(
-    "--methods", nargs="+", choices=[*results.METHODS, "preset"], default=["TENSUS"]
-)
+methods = [*results.METHODS, *results.TRAINING, "preset"]
+parser.add_argument("--methods", nargs="+", choices=methods, default=["TENSUS"])
 parser.add_argument("--seeds", type=int, default=5)
 parser.add_argument("--steps", type=int, nargs="+", help="results: by the graph; else 3")
 parser.add_argument("--ranks", type=int, nargs="+", help="results: the default; else 2")
