@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.reproduce.methods import METHODS
-from benchmarks.reproduce.runs import Run, execute, plan
+from benchmarks.reproduce.runs import SEEDS, Run, execute, plan
 from benchmarks.reproduce.settings import DATA
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.reproduce", description=__doc__)
     parser.add_argument("--data", nargs="*", help=f"only these (default: all; {', '.join(DATA)})")
     parser.add_argument("--methods", nargs="*", help=f"only these ({', '.join(METHODS)})")
-    parser.add_argument("--seeds", type=int, default=5, help="how many (default: 5)")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default: {SEEDS})")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results/reproduce.jsonl")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default: 2)")
     parser.add_argument("--page", action="store_true", help="only write page and figures")

@@ -35,6 +35,7 @@ from benchmarks.reproduce.settings import (
     PEER_GRID,
     PUBLISHED,
     SOFT,
+    STUDY,
     TUNED,
     WALK_PATHS,
     WALKS,
@@ -99,7 +100,7 @@ def averaged_seeds(data: str, task: Task, seed: int) -> Outcome:
     """The library's defaults with several seeds, the scores of all averaged."""
     start = time.process_time()
     config = Config(data=data, seed=AVERAGED * seed, progress=False)
-    task = _recipe_task(data, config.normalisation, config.input_names())
+    task = _recipe_task(data, config.normalisation, config.input_names(), config.even)
     return _outcome(run_average(config, AVERAGED, task), task, time.process_time() - start)
 
 
@@ -192,14 +193,15 @@ def recipe(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
     """The library's defaults as they are, for nodes or for pairs: soft, one training, no search."""
     settings = {} if data in NODES else dict(RECOMMENDATION)
     config = Config(data=data, seed=seed, progress=False).with_values({**settings, **changes})
-    return _by_defaults(config, _recipe_task(data, config.normalisation, config.input_names()))
+    task = _recipe_task(data, config.normalisation, config.input_names(), config.even)
+    return _by_defaults(config, task)
 
 
 def more_labels(data: str, task: Task, seed: int) -> Outcome:
-    """The defaults, with test nodes among the training ones; scored on the others."""
-    config = Config(data=data, seed=seed, progress=False)
+    """As in the study of ranks, with test nodes among the training ones; scored on the others."""
+    config = Config(data=data, seed=seed, progress=False, **STUDY)
     known = with_more_labels(load(data), MORE_LABELS[data], seed)
-    return _by_defaults(config, make_task(known, config.normalisation))
+    return _by_defaults(config, make_task(known, config.normalisation, even=config.even))
 
 
 def _by_defaults(config: Config, task: Task) -> Outcome:
@@ -244,12 +246,12 @@ def pair_regression(data: str, task: Task, seed: int) -> Outcome:
 def _pair_recipe(data: str, seed: int) -> tuple[Config, Task]:
     """The library's settings for pairs, and their task."""
     config = Config(data=data, seed=seed, progress=False, **RECOMMENDATION)
-    return config, _recipe_task(data, config.normalisation, config.input_names())
+    return config, _recipe_task(data, config.normalisation, config.input_names(), config.even)
 
 
 @cache
-def _recipe_task(data: str, normalisation: Normalisation, inputs: Inputs) -> Task:
-    return make_task(load(data), normalisation, inputs=inputs)
+def _recipe_task(data: str, normalisation: Normalisation, inputs: Inputs, even: bool) -> Task:
+    return make_task(load(data), normalisation, inputs=inputs, even=even)
 
 
 def gtn(data: str, task: Task, seed: int) -> Outcome:
@@ -281,10 +283,10 @@ def metapath2vec(data: str, task: Task, seed: int) -> Outcome:
 
 
 def peer(data: str, task: Task, seed: int, *, name: str) -> Outcome:
-    """A network of PyG, with the best of a few settings by validation."""
-    outcomes, longer = [], PATIENT.get(name, {}) if data in NODES else {}
-    for changes in PEER_GRID:
-        config = _config(data, seed, tuned=False, **changes, **longer)
+    """A network of PyG, with the best of a few settings by validation, or the one that is known."""
+    outcomes = []
+    for changes in [PATIENT[name, data]] if (name, data) in PATIENT else PEER_GRID:
+        config = _config(data, seed, tuned=False, **changes)
         torch.manual_seed(seed)
         layers = PEERS[name](task.data, config.hidden)
         model: nn.Module = Peer(task, layers, config.hidden, config.dropout)
@@ -313,7 +315,8 @@ METHODS: dict[str, Method] = {
     "recipe": partial(recipe, rank=2),
     "recipe-cp": partial(recipe, rank=2, ties="global"),
     "recipe-rank1": partial(recipe, rank=1),
-    **{f"recipe-d{d}": partial(recipe, rank=d) for d in (3, 4, 5)},
+    **{f"study-d{d}": partial(recipe, rank=d, **STUDY) for d in range(1, 6)},
+    "study-cp": partial(recipe, rank=2, ties="global", **STUDY),
     "recipe-published": recipe_published,
     "recipe-none": no_propagation,
     **{f"recipe-{name}": partial(pair_peer, name=name) for name in ("bias", "degrees", *LAYERS)},

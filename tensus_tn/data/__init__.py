@@ -7,6 +7,7 @@ from tensus_tn._lazy import lazy_names
 if TYPE_CHECKING:
     from tensus_tn.data.catalogue import has_pairs
     from tensus_tn.data.dataset import Dataset, NodeLabels, NodePairs, Relation
+    from tensus_tn.data.features import even_rows
     from tensus_tn.data.frameworks import from_dgl, from_hetero_data
     from tensus_tn.data.gtn_diffmg import load_diffmg, load_gtn
     from tensus_tn.data.herec import load_herec
@@ -24,6 +25,7 @@ __all__ = [
     "Normalisation",
     "Relation",
     "Split",
+    "even_rows",
     "from_dgl",
     "from_hetero_data",
     "has_pairs",
@@ -45,6 +47,7 @@ _MODULES = {
     "PLANTED_PATHS": "planted_graph",
     "Relation": "dataset",
     "Split": "typing",
+    "even_rows": "features",
     "from_dgl": "frameworks",
     "from_hetero_data": "frameworks",
     "has_pairs": "catalogue",

@@ -53,7 +53,7 @@ class MetaGraphNet(nn.Module):
 
     A linear projection for each node type, `input_activation`, the layers (each with an affine map,
     but for the first, the propagation, norm and activation), and a head. The defaults train well as
-    they are, with all relations weighted: let the cores (`arch_parameters`) learn twenty times as
+    they are, with all relations weighted: let the cores (`arch_parameters`) learn ten times as
     fast as the weights, as `tensus_tn.tasks` does. With `**DIFFMG` it is DiffMG's network.
 
     Args:
@@ -96,7 +96,7 @@ class MetaGraphNet(nn.Module):
         *,
         num_layers: int = 1,
         head: Literal["mlp", "linear"] = "mlp",
-        dropout: float = 0.6,
+        dropout: float = 0.7,
         state_dropout: float = 0.0,
         input_activation: Activation | None = None,
         norm: Norm | None = None,

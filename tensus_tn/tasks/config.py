@@ -47,6 +47,7 @@ class Config:
     missing: Literal["one-hot", "none"] = _option(
         "one-hot", "of types without features (HGB): nodes told apart by their ids, or all alike"
     )
+    even: bool = _option(True, "words that nodes have: rows are scaled to the same length")
     normalisation: Normalisation = _option("row", "rows of A, of A + I as in DiffMG, or none")  # noqa: RUF009
     divide: bool = _option(True, "states are means over the paths that arrive, not sums")
 
@@ -58,7 +59,7 @@ class Config:
     hidden: int = _option(64, "size of the states")
     affine: bool = _option(False, "an affine map between input projection and propagation")
     head: Literal["mlp", "linear"] = _option("mlp", "from states to classes: two layers, or one")
-    dropout: float = _option(0.6, "on the features, and on what enters the head")
+    dropout: float = _option(0.7, "on the features, and on what enters the head")
     state_dropout: float = _option(0.0, "on the projected input, as in DiffMG")
     norm: Literal["affine", "plain", "none"] = _option("none", "layer norm after the propagation")
     activation: Literal["relu", "gelu"] = _option("relu", "after the layer norm")
@@ -91,7 +92,7 @@ class Config:
     weight_decay: float = _option(0.001, "weight decay of the weights (Adam)")
     bias_lr: float = _option(0.03, "learning rate of the biases of pairs")
     bias_weight_decay: float = _option(5e-5, "weight decay of the biases of pairs")
-    core_lr: float = _option(0.1, "learning rate of the cores (Adam)")
+    core_lr: float = _option(0.05, "learning rate of the cores (Adam)")
     epsilon: float = _option(0.0, "sampled: the chance of a random meta-graph in the first epoch")
     epsilon_decay: float = _option(0.9, "factor of epsilon after every epoch")
     select: Literal["loss", "metric", "last"] = _option(

@@ -17,9 +17,10 @@ PAIRS: Mapping[str, Any] = MappingProxyType({
 })  # fmt: skip
 #: DiffMG's network and its training; the rank is left as it is set.
 _DIFFMG: dict[str, Any] = {
-    "normalisation": "diffmg", "divide": False, "topology": "complete", "steps": 4, "hidden": 64,
-    "affine": True, "head": "linear", "dropout": 0.0, "norm": "affine", "activation": "gelu",
-    "epochs": 50, "patience": 10, "lr": 0.005, "weight_decay": 0.001, "core_lr": 0.01,
+    "even": False, "normalisation": "diffmg", "divide": False, "topology": "complete", "steps": 4,
+    "hidden": 64, "affine": True, "head": "linear", "dropout": 0.0, "norm": "affine",
+    "activation": "gelu", "epochs": 50, "patience": 10, "lr": 0.005, "weight_decay": 0.001,
+    "core_lr": 0.01,
 }  # fmt: skip
 _LINKS = {"select": "metric", "patience": 0, "epochs": 200}
 _TRAIN: dict[str, dict[str, Any]] = {
@@ -48,7 +49,9 @@ _SEARCH: dict[str, dict[str, Any]] = {
     "douban": {"epochs": 100, "lr": 0.005, "epsilon": 0.0},
 }  # fmt: skip
 #: Settings of the network, the same in both phases.
-SHAPE = ("normalisation", "divide", "topology", "steps", "hidden", "affine", "head", "activation")
+SHAPE = (
+    "even", "normalisation", "divide", "topology", "steps", "hidden", "affine", "head", "activation",
+)  # fmt: skip
 _SAMPLED = {
     "search": "sampled", "updates": "alternating", "rank": 1, "init_scale": 0.001, "core_lr": 3e-4,
     "weight_decay": 0.001, "state_dropout": 0.0, "norm": "plain", "input_activation": "none",

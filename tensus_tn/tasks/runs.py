@@ -89,7 +89,11 @@ def load_task(config: Config) -> Task:
     usual = {"node_types": "true", "seed": 0, "missing": "one-hot"}  # not every loader knows these
     options = {key: value for key, value in given.items() if value != usual[key]}
     return make_task(
-        load(config.data, **options), config.normalisation, config.device, config.input_names()
+        load(config.data, **options),
+        config.normalisation,
+        config.device,
+        config.input_names(),
+        config.even,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split
+from tensus_tn.data import Dataset, NodeLabels, NodePairs, Normalisation, Split, even_rows
+from tensus_tn.data.features import like_words
 from tensus_tn.data.structure import known_pairs, log_degrees, spectral
 from tensus_tn.data.typing import SPLITS
 from tensus_tn.nn import MetaGraphNet, NodeInputs
@@ -326,17 +328,22 @@ def make_task(
     normalisation: Normalisation | None = None,
     device: torch.device | str = "cpu",
     inputs: Inputs = ALL_INPUTS,
+    even: bool = True,
 ) -> Task:
     """The task that fits what a data set has, labels or pairs, with its tensors on a device.
 
     The normalisation is that of the task's defaults if None; `inputs` are those of pairs, see
-    `LinkPrediction`.
+    `LinkPrediction`. Rows of features that look like words (none negative, most zero) become equally
+    long, see `even_rows`, unless `even` is false.
 
     Example:
         >>> from tensus_tn.data import planted
         >>> make_task(planted(num_nodes=50)).metric
         'macro_f1'
     """
+    if even:
+        words = {kind: even_rows(x) for kind, x in data.features.items() if like_words(x)}
+        data = replace(data, features={**data.features, **words})
     if isinstance(data.target, NodeLabels):
         return NodeClassification(data, normalisation or "row", device)
     return LinkPrediction(data, normalisation or "diffmg", device, inputs)

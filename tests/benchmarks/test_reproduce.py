@@ -152,17 +152,21 @@ def test_tables_and_verdict_tell_losses():
 def test_ranks_have_confidence_intervals_and_labels_their_number():
     values = [90.0, 91.0, 92.0]
     assert interval(values) == "91.00 ± 2.48 (3)"  # 4.303 / sqrt(3)
-    results = [result("dblp", "recipe-d3", seed, value) for seed, value in enumerate(values)]
+    results = [result("dblp", "study-d3", seed, value) for seed, value in enumerate(values)]
     row = next(line for line in ranks(results) if line.startswith("| d = 3"))
     assert row.startswith("| d = 3 | 91.00 ± 2.48 (3) | 3.0 | - | - | - | - |")
     text = "\n".join(labels([result("imdb", "more-labels", 0, 67.0)]))
     assert "| 70 % of all labels | - | - | 67.00 (1) |" in text
 
 
-def test_the_time_is_that_of_planned_runs_and_says_what_is_missing():
-    results = [result("acm", "tensus", 0, 90.0), result("acm", "no-longer-planned", 0, 90.0)]
+def test_the_time_is_that_of_planned_runs_and_of_those_that_are_missing_by_their_rows():
+    results = [result("acm", "tensus", seed, 90.0) for seed in (0, 1)]
+    for run in results:
+        run.update(train_seconds=1000.0, search_seconds=800.0)
     planned = len(plan(5))
     expected = (
-        f"0 processor minutes for 1 of the {planned} runs of the plan; {planned - 1} are missing"
+        f"60 processor minutes for 2 of the {planned} runs of the plan; {planned - 2} are missing. "
+        "With the mean of its row for each of these the plan comes to 2.5 processor hours, 1.2 on two "
+        f"cores ({planned - 5} runs of rows that have none yet are not counted)"
     )
-    assert total_time(results) == expected
+    assert total_time([*results, result("acm", "no-longer-planned", 0, 90.0)]) == expected

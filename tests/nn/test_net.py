@@ -66,7 +66,7 @@ def test_its_defaults_are_two_dropouts_relu_and_a_head_of_two_layers(typed_graph
     h = torch.cat(
         [
             F.linear(
-                F.dropout(x[kind], 0.6),
+                F.dropout(x[kind], 0.7),
                 *(state[f"project.maps.{k}.{p}"] for p in ("weight", "bias")),
             )
             for k, kind in enumerate(SIZES)
@@ -74,7 +74,7 @@ def test_its_defaults_are_two_dropouts_relu_and_a_head_of_two_layers(typed_graph
     )
     search = net.layers[0].heads[0]
     h = search(h, typed_graph) / (search(torch.ones(12, 1), typed_graph) + 1e-6)
-    h = F.dropout(F.relu(h[:4]), 0.6)
+    h = F.dropout(F.relu(h[:4]), 0.7)
     h = F.relu(F.linear(h, state["head.0.weight"], state["head.0.bias"]))
     expected = F.linear(h, state["head.2.weight"], state["head.2.bias"])
     torch.testing.assert_close(y, expected)

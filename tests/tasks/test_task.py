@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tensus_tn.data import NodeLabels, planted
+from tensus_tn.data import NodeLabels, even_rows, planted
+from tensus_tn.nn import NodeInputs
 from tensus_tn.tasks import (
     PAIRS,
     Config,
@@ -184,3 +185,14 @@ def test_inputs_of_pairs_may_be_left_out():
     counts = {**data.node_counts, "brand": 2}
     with pytest.raises(ValueError, match="nodes of type 'brand' have none: add 'id'"):
         make_task(replace(data, node_counts=counts), inputs=["features", "spectral"])
+
+
+@pytest.mark.parametrize("data", [planted(num_nodes=50), small_links()])
+def test_rows_of_words_become_equally_long_unless_they_are_to_stay(data):
+    kind, count = next(iter(data.node_counts.items()))
+    words = torch.eye(9)[torch.arange(count) % 9] * torch.arange(1, count + 1)[:, None]
+    for x in (words, -words, words + 1):
+        for even in (True, False):
+            given = make_task(replace(data, features={kind: x}), even=even).x[kind]
+            seen = given.features if isinstance(given, NodeInputs) else given
+            torch.testing.assert_close(seen, even_rows(x) if even and x is words else x)
