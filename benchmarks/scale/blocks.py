@@ -5,14 +5,17 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from benchmarks.timing import measure
-from tensus_tn import Dag, NeighborBlocks, RelationGraph
+from tensus_tn import Block, Dag, NeighborBlocks, RelationGraph
 from tensus_tn.nn import MetaGraphNet
+from tensus_tn.propagation.assembly import GraphOptions
 from tensus_tn.propagation.memory import memory_of
 
 #: Node types with their sizes, edge types with theirs; reverse edges are added.
@@ -114,6 +117,47 @@ def blocks(graph: RelationGraph, case: tuple[str, int, list[int], int], seconds:
     )
 
 
+def loader(case: tuple[str, int, list[int], int], seconds: float) -> str:
+    """A row of the other table: blocks, and batches of PyG's loader made into such, on one thread."""
+    from torch_geometric.data import HeteroData
+    from torch_geometric.loader import NeighborLoader
+
+    shape, _, fan_out, size = case
+    counts, _, target = SHAPES[shape]
+    edges, data = random_edges(shape), HeteroData()
+    for kind, count in counts.items():
+        data[kind].num_nodes = count
+    for kind, index in edges.items():
+        data[kind].edge_index = index
+    options: GraphOptions = {"normalize": "row", "identity": True, "zero": True}
+    source = NeighborBlocks(
+        RelationGraph.from_edge_index(edges, counts, **options), target, fan_out, size, shuffle=True
+    )
+    batches = NeighborLoader(data, fan_out, batch_size=size, input_nodes=target, shuffle=True)
+    jobs = _jobs(source)
+    block = source.sample(*next(jobs))
+
+    def batch() -> Any:
+        return batches(next(jobs)[0] - source.seeds[0])
+
+    made = Block.from_hetero_data(batch(), counts, **options)
+    times = measure(
+        {
+            "ours": lambda: source.sample(*next(jobs)),
+            "batch": batch,
+            "block": lambda: Block.from_hetero_data(batch(), counts, **options),
+        },
+        seconds=seconds,
+    )
+    ms = {name: 1e3 * timing.median for name, timing in times.items()}
+    name = ",".join(map(str, fan_out))
+    return (
+        f"| {shape} | {name} | {size} | {block.graph.num_edges:,} | {made.graph.num_edges:,} "
+        f"| {ms['ours']:.1f} | {ms['batch']:.1f} | {ms['block']:.1f} "
+        f"| {ms['block'] / ms['ours']:.1f} |"
+    )
+
+
 def _jobs(blocks: NeighborBlocks) -> Iterator[tuple[torch.Tensor, int]]:
     """Seeds of ever new batches."""
     for number in range(10**9):
@@ -155,6 +199,8 @@ def main(seconds: float) -> None:
             for case in CASES:
                 if case[0] == shape:
                     print(blocks(graph, case, seconds))
+    if find_spec("torch_sparse") or find_spec("pyg_lib"):  # one of which PyG's loader needs
+        print(*(loader(case, seconds) for case in CASES), sep="\n")
 
 
 if __name__ == "__main__":

@@ -134,19 +134,21 @@ class Block:
         """The block that `to_hetero_data` wrote, or a batch of PyG's `NeighborLoader`.
 
         Args:
-            data: With `n_id` for every node type. Seeds are its `rows`, or the first `batch_size`.
+            data: With `n_id` for every node type. Seeds are the first `batch_size` of a loader's batch,
+                otherwise its `rows`.
             num_nodes: The sizes of the node types in the whole graph.
             options: Those of `RelationGraph`; a loader knows no values but `edge_weight`.
         """
         graph = RelationGraph.from_hetero_data(data, **options)
         starts, nodes, rows = type_slices(num_nodes), [], []
+        loaded = any("batch_size" in data[kind] for kind in graph.node_types)
         for kind, here in graph.node_types.items():
             store = data[kind]
             nodes.append(store.n_id + starts[kind].start)
-            if "rows" in store:
-                rows.append(store.rows + here.start)
-            elif "batch_size" in store:
+            if "batch_size" in store:
                 rows.append(torch.arange(store.batch_size) + here.start)
+            elif "rows" in store and not loaded:  # a loader copies those of the whole graph
+                rows.append(store.rows + here.start)
         return cls(graph, torch.cat(nodes), torch.cat(rows), tuple(num_nodes.items()))
 
     def __repr__(self) -> str:

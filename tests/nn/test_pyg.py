@@ -295,6 +295,25 @@ def test_hetero_data_after_to_sparse_tensor(data):
         torch.testing.assert_close(y, expected[kind])
 
 
+def test_sparse_tensors_of_torch_sparse(data):
+    torch_sparse = pytest.importorskip("torch_sparse")
+    sizes = {kind: len(x) for kind, x in data.x_dict.items()}
+    conv, edges, weights = make(data), {}, {}
+    for kind, index in data.edge_index_dict.items():
+        index = index.unique(dim=1)
+        weights[kind] = torch.rand(index.shape[1], dtype=torch.float64) + 0.1
+        data[kind].edge_index = index
+        edges[kind] = torch_sparse.SparseTensor(
+            row=index[1],
+            col=index[0],
+            value=weights[kind],
+            sparse_sizes=(sizes[kind[2]], sizes[kind[0]]),
+        )
+    expected = conv(data.x_dict, data.edge_index_dict, weights)
+    for kind, y in conv(data.x_dict, edges).items():
+        torch.testing.assert_close(y, expected[kind])
+
+
 class SparseTensor:
     """What torch_sparse's class offers, as far as it is used."""
 

@@ -308,6 +308,9 @@ def test_hetero_data_and_back():
     assert torch.equal(again.nodes, block.nodes)
     assert torch.equal(again.rows, block.rows)
     assert again.whole_counts == block.whole_counts
+    loaded = block.to_hetero_data()
+    loaded["a"].batch_size = 2  # as in a loader's batch, which copies `rows` of the whole graph
+    assert Block.from_hetero_data(loaded, COUNTS).rows.tolist() == [0, 1]
     folded = first(typed_graph(self_loops=True), "a")
     with pytest.raises(ValueError, match="self-loops of 'a__to__b' are folded"):
         folded.to_hetero_data()
