@@ -56,9 +56,14 @@ class KnowledgeGraph:
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise ValueError(f"two ids have the {kind} name {twice!r}")
+        if self.num_entities**2 * 2 * self.num_relations >= 2**63:
+            raise ValueError(
+                f"{self.num_entities} entities and {self.num_relations} relations have more triples "
+                "than a 64-bit integer can number"
+            )
         for split in SPLITS:
-            triples = _unique(split, self._check(split, getattr(self, split)))
-            object.__setattr__(self, split, triples)
+            triples = self._check(split, getattr(self, split))
+            object.__setattr__(self, split, self._without_repetitions(split, triples))
         if not len(self.train):
             raise ValueError("there are no training triples: nothing to walk on, nothing to learn")
         self._warn_about_overlap()
@@ -237,12 +242,25 @@ class KnowledgeGraph:
                 )
         return triples.long()
 
+    def _keys(self, triples: Tensor) -> Tensor:
+        """A number for each triple, (n,): equal for equal triples."""
+        head, relation, tail = triples.T
+        keys: Tensor = (head * self.num_relations + relation) * self.num_entities + tail
+        return keys
+
+    def _without_repetitions(self, split: str, triples: Tensor) -> Tensor:
+        """Triples in their order, each once."""
+        _, first = np.unique(self._keys(triples).numpy(), return_index=True)
+        if len(first) == len(triples):
+            return triples
+        _warn(f"{len(triples) - len(first)} repeated triples of {split} are dropped")
+        return triples[torch.from_numpy(np.sort(first))]
+
     def _warn_about_overlap(self) -> None:
         """Splits that contradict each other: scores on such triples mean little."""
         for first, second in (("train", "valid"), ("train", "test"), ("valid", "test")):
-            both = torch.cat([getattr(self, first), getattr(self, second)])
-            shared = len(both) - len(both.unique(dim=0))
-            if shared:
+            known = torch.isin(self._keys(getattr(self, second)), self._keys(getattr(self, first)))
+            if shared := int(known.sum()):
                 _warn(f"{shared} triples of {second} are in {first} as well: their answer is given")
 
     def _warn_about_unknown(self) -> None:
@@ -311,15 +329,6 @@ def _rows(name: str, triples: Triples) -> np.ndarray:
     if triples.dtype.kind not in "iuU":
         raise TypeError(f"{name}: expected ids or names, got {triples.dtype}")
     return triples
-
-
-def _unique(split: str, triples: Tensor) -> Tensor:
-    """Triples without repetitions, in their order."""
-    _, first = np.unique(triples.numpy(), axis=0, return_index=True)
-    if len(first) == len(triples):
-        return triples
-    _warn(f"{len(triples) - len(first)} repeated triples of {split} are dropped")
-    return triples[torch.from_numpy(np.sort(first))]
 
 
 def _find(kind: str, name: str | int, names: tuple[str, ...]) -> int:

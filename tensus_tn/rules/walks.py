@@ -150,11 +150,10 @@ class KnownAnswers:
 
     def __init__(self, triples: Tensor, num_relations: int, num_entities: int) -> None:
         self.num_entities = num_entities
-        asked = both_ways(triples, num_relations).unique(dim=0)
-        self.answer = asked[:, 2].contiguous()
-        self.query, count = (asked[:, 0] * num_entities + asked[:, 1]).unique_consecutive(
-            return_counts=True
-        )
+        relation, start, answer = both_ways(triples, num_relations).T
+        pairs = ((relation * num_entities + start) * num_entities + answer).unique()
+        self.answer = pairs % num_entities
+        self.query, count = (pairs // num_entities).unique_consecutive(return_counts=True)
         self.ptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
 
     def of(self, relation: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
