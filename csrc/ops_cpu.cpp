@@ -125,29 +125,6 @@ class Written {
   std::vector<Flags> rows_;  // of every state that some pass leads to, until it is finished
 };
 
-// The segments of each relation, for mix_gather; sorted at the first use.
-class ByRelation {
- public:
-  explicit ByRelation(const CpuProblem& problem, const Segments& g) : problem_(problem), g_(g) {}
-
-  void mix_gather(const Tensor& y, int64_t rank, bool accumulate, const std::vector<Link>& links, RowMap row) {
-    if (!segments_) segments_.emplace(g_);
-    const Tensor mixed = workspace(rank),
-                 sums = workspace(problem_.h.element_size() < problem_.w.element_size() ? rank : 0);
-    kernels().mix_gather(
-        problem_.real, {g_, problem_.loops, segments_->rel_ptr.data(), segments_->order.data(), segments_->row.data(),
-                        y.mutable_data_ptr(), accumulate, rank, problem_.features, links.data(), int64_t(links.size()),
-                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, row, problem_.groups()});
-  }
-
- private:
-  Tensor workspace(int64_t rank) const { return new_state(problem_.w, g_.nodes, rank, problem_.features); }
-
-  const CpuProblem& problem_;
-  const Segments& g_;
-  std::optional<RelationOrder> segments_;
-};
-
 constexpr int64_t kLeast = 8;  // a copy pays only if it leaves out at least one edge in this many
 
 // One direction of the graph, and the passes over it. Each reads the relations that its links use, at the rows that its
@@ -169,7 +146,17 @@ class Structure {
 
   void mix_gather(const Tensor& y, int64_t k, bool accumulate, Pass pass) {
     Part* const on = part(k, pass, true);
-    if (on) on->by_relation.mix_gather(y, problem_.dag.ranks[k], accumulate, pass.links, on->near_row());
+    if (!on) return;
+    const int64_t rank = problem_.dag.ranks[k], at_once = mixed_at_once(pass.links, rank, whole_.relations);
+    const bool rounded = problem_.h.element_size() < problem_.w.element_size();
+    const auto workspace = [&](int64_t width) {
+      return new_state(problem_.w, on->graph.nodes, width, problem_.features);
+    };
+    const Tensor mixed = workspace(at_once * rank), sums = workspace(rounded ? rank : 0);
+    kernels().mix_gather(problem_.real,
+                         {on->graph, problem_.loops, y.mutable_data_ptr(), accumulate, rank, problem_.features,
+                          pass.links.data(), int64_t(pass.links.size()), at_once, mixed.mutable_data_ptr(),
+                          sums.mutable_data_ptr(), torch_team, on->near_row(), problem_.groups()});
   }
 
   void edge_gradient(const Tensor& x, int64_t k, Pass pass, const Tensor& grad) {
@@ -195,9 +182,9 @@ class Structure {
 
  private:
   struct Part {
-    Part(const CpuProblem& problem, const Segments& whole) : graph(whole), by_relation(problem, graph) {}
+    explicit Part(const Segments& whole) : graph(whole) {}
     Part(const CpuProblem& problem, const Segments& whole, std::shared_ptr<const Selection> some)
-        : selection(std::move(some)), graph(selection->graph()), by_relation(problem, graph) {
+        : selection(std::move(some)), graph(selection->graph()) {
       graph.whole = &whole;
       const size_t bytes = problem.w.element_size();
       if (whole.seg_val) {
@@ -211,14 +198,13 @@ class Structure {
         graph.edge_val = edge_val->const_data_ptr();
       }
     }
-    Part(const Part&) = delete;  // its parts point to each other
+    Part(const Part&) = delete;  // its graph points to its values
 
     RowMap near_row() const { return selection ? selection->near_row() : nullptr; }
 
     std::shared_ptr<const Selection> selection;
     Segments graph;
     MaybeTensor seg_val, edge_val;
-    ByRelation by_relation;
   };
 
   // Where a pass works, once its links know their rows; null where it has nothing to do.
@@ -232,7 +218,7 @@ class Structure {
       all_rows &= states.far.back().all;
     }
     if (all_rows && kLeast * (whole_.edges - edges(pass.used)) <= whole_.edges)
-      return &parts_.try_emplace({}, problem_, whole_).first->second;
+      return &parts_.try_emplace({}, whole_).first->second;
     SelectionKey key{&whole_ == &problem_.transposed, pass.used, {}, false, loops, keep_edges_, bool(whole_.seg_val)};
     if (!all_rows) {
       key.states = pass.far;

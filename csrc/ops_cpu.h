@@ -1,7 +1,7 @@
 // What the operators for CPU tensors share.
 #pragma once
 #include <algorithm>
-#include <numeric>
+#include <vector>
 
 #include "arguments.h"
 #include "cpu/arena.h"
@@ -37,24 +37,11 @@ inline void check_indices(const Segments& g, const char* name) {
   STD_TORCH_CHECK(!problem, name, ": ", problem);
 }
 
-// The segments of each relation, as mix_gather takes them.
-struct RelationOrder {
-  Ints rel_ptr, order, row;
-
-  explicit RelationOrder(const Segments& g) : rel_ptr(g.relations + 1), order(g.segments), row(g.segments) {
-    for (int64_t s = 0; s < g.segments; ++s) ++rel_ptr[g.seg_rel[s] + 1];
-    std::partial_sum(rel_ptr.begin(), rel_ptr.end(), rel_ptr.begin());
-    Ints next(rel_ptr);
-    const auto row_end = [&g](int64_t n) {
-      return g.wide ? static_cast<const int64_t*>(g.row_ptr)[n + 1] : static_cast<const int32_t*>(g.row_ptr)[n + 1];
-    };
-    for (int64_t n = 0, s = 0; n < g.nodes; ++n)
-      for (; s < row_end(n); ++s) {
-        const int64_t at = next[g.seg_rel[s]]++;
-        order[at] = s;
-        row[at] = n;
-      }
-  }
-};
+// How many relations mix_gather mixes at once: as many as take no more room than the states that it reads.
+inline int64_t mixed_at_once(const std::vector<Link>& links, int64_t rank, int64_t relations) {
+  int64_t read = 0;
+  for (const Link& link : links) read += link.rank;
+  return std::clamp<int64_t>(read / rank, 1, std::max<int64_t>(relations, 1));
+}
 
 }  // namespace tensus

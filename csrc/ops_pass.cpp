@@ -94,15 +94,6 @@ class PassRows : public RowsOfGraph {
     return link;
   }
 
-  // Whether all of these rows of the pass are rows of the near state.
-  bool near_has(const Ints& rows) const {
-    const auto has = [&](const auto* r) {
-      return std::all_of(rows.begin(), rows.end(), [=](int64_t n) { return r[n] >= 0; });
-    };
-    return !near_row ||
-           (graph.wide ? has(static_cast<const int64_t*>(near_row)) : has(static_cast<const int32_t*>(near_row)));
-  }
-
   const Real real;
   const int64_t rank, features;  // of the near state
   Loops loops{};
@@ -212,14 +203,13 @@ void mix_gather(const Tensor& y, bool accumulate, const Tensors& w, const MaybeT
     Link& link = links.emplace_back(pass.link(l, other[l].size(0)));
     link.other = pass.check_state(other[l], y, link.rank, "other").const_data_ptr();
   }
-  const RelationOrder segments(pass.graph);
-  STD_TORCH_CHECK(pass.near_has(segments.row), "rows that y lacks must have no edges");
+  const int64_t at_once = mixed_at_once(links, pass.rank, pass.relations);
   const auto workspace = [&](int64_t rank) { return new_state(w[0], columns, rank, pass.features); };
-  const Tensor mixed = workspace(pass.rank), sums = workspace(y.element_size() < w[0].element_size() ? pass.rank : 0);
-  kernels().mix_gather(pass.real,
-                       {pass.graph, pass.loops, segments.rel_ptr.data(), segments.order.data(), segments.row.data(),
-                        y.mutable_data_ptr(), accumulate, pass.rank, pass.features, links.data(), int64_t(links.size()),
-                        mixed.mutable_data_ptr(), sums.mutable_data_ptr(), torch_team, pass.near_row});
+  const Tensor mixed = workspace(at_once * pass.rank),
+               sums = workspace(y.element_size() < w[0].element_size() ? pass.rank : 0);
+  kernels().mix_gather(pass.real, {pass.graph, pass.loops, y.mutable_data_ptr(), accumulate, pass.rank, pass.features,
+                                   links.data(), int64_t(links.size()), at_once, mixed.mutable_data_ptr(),
+                                   sums.mutable_data_ptr(), torch_team, pass.near_row});
 }
 
 // ---------------------------------------------------------------------------------------------- some rows, some edges

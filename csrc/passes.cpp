@@ -66,18 +66,20 @@ std::vector<bool> mixed_first(const std::vector<GraphSize>& at_tail, const std::
   const std::vector<GraphSize>&at_near = backward ? at_head : at_tail, &at_far = backward ? at_tail : at_head;
   std::vector<std::pair<int64_t, int64_t>> edges;
   std::vector<int64_t> gather_mix, mix_gather;
-  // In rows read: a row in order costs half of one at random, and mixing reads every state once for each relation.
+  // In rows read: a row in order costs half of one at random.
   const auto gather = [&](const GraphSize& graph, size_t k) { return 2 * graph.edges * ranks[k]; };
-  const auto mix = [&](const GraphSize& graph, size_t k) { return graph.relations * graph.nodes * ranks[k]; };
   for (size_t k = 0; k < ranks.size(); ++k) {
     gather_mix.push_back(gather(at_near[k], k));
-    mix_gather.push_back(gather(at_far[k], k) + mix(at_far[k], k));
+    // What is mixed is written for every relation.
+    mix_gather.push_back(gather(at_far[k], k) + 2 * at_far[k].relations * at_far[k].nodes * ranks[k]);
     // The gradient of the weights of an edge that is mixed first takes a gather of the tail's state besides.
     if (backward) mix_gather[k] += gather(at_far[k], k);
   }
   for (size_t e = 0; e < tails.size(); ++e) {
     edges.emplace_back(near[e], far[e]);
-    mix_gather[far[e]] += mix(at_far[far[e]], near[e]);
+    // A state that is not gathered is read to be mixed, for each of its edges.
+    int64_t& cost = gather_mix[near[e]];
+    cost = std::max<int64_t>(cost - at_near[near[e]].nodes * ranks[near[e]], 0);
   }
 
   const std::vector<bool> gathered = least_cover(edges, gather_mix, mix_gather);

@@ -24,7 +24,7 @@ template <class T, class I, int U> void edge_gradient_pass(const EdgeGradient& j
   const T* x = (const T*)job.x;
   A* grad = (A*)job.grad;
   const Weights<A, U> weights(job.links, job.link_count, g.relations, job.rank, false, {job.groups, job.features});
-  const NodeMix<T, I, U> mix_node(job.links, job.link_count, job.rank, job.features);
+  const NodeMix<T, I, U> mix_node(job.links, job.link_count, job.features);
 
   share(job.team, chunks, [&](const auto& next) {
     Scratch<A> mixed(width), buffer(mix_node.buffer_size());
@@ -32,7 +32,7 @@ template <class T, class I, int U> void edge_gradient_pass(const EdgeGradient& j
       const int64_t end = g.first_row(chunk + 1, chunks);
       for (int64_t n = g.first_row(chunk, chunks); n < end; ++n)
         for (int64_t s = g.row_ptr[n]; s < g.row_ptr[n + 1]; ++s) {
-          mix_node(n, weights.of(g.seg_rel[s]), mixed.get(), false, buffer.get());
+          mix_node(n, weights.of(g.seg_rel[s]), job.rank, mixed.get(), false, buffer.get());
           for (int64_t e = g.seg_ptr[s]; e < g.seg_ptr[s + 1]; ++e) {
             if (e + kPrefetch < g.edges) __builtin_prefetch(x + int64_t(g.col[e + kPrefetch]) * width);
             const A value = dot<A, T>(mixed.get(), x + int64_t(g.col[e]) * width, width);

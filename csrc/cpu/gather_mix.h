@@ -92,7 +92,7 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
           A* const sums = &panel[b * width()];
           relation[b] = pass.g_.seg_rel[s];
           block[b] = sums;
-          gather_segment<R * F>(pass.g_, s, (const T*)pass.job_.x, width(), sums);
+          gather_segment<R * F>(pass.g_, s, (const T*)pass.job_.x, width(), width(), sums);
         }
         const bool self = first && near >= 0 && pass.diagonal_;
         if (self) block[count] = as_sums((const T*)pass.job_.x + near * width(), width(), &panel[count * width()]);

@@ -31,16 +31,14 @@ struct GatherMix {
 struct MixGather {
   Segments graph;
   Loops loops;
-  const int64_t* rel_ptr;    // (C + 1): segments of relation i are order[rel_ptr[i]] .. order[rel_ptr[i + 1]]
-  const int64_t* order;      // (S)
-  const int64_t* order_row;  // (S): the row of each
-  void* y;                   // (N, rank, F)
+  void* y;  // (N, rank, F)
   bool accumulate;
   int64_t rank, features;
   const Link* links;  // here p belongs to the far state `other` and q to y, so `near` is the stride of q
   int64_t link_count;
-  void* mixed;  // workspace for (N, rank, F) sums: one relation at a time
-  void* sums;   // the same again: y before it is rounded, where sums are wider than the storage; else not used
+  int64_t at_once;  // so many relations are mixed before they are gathered; at least 1
+  void* mixed;      // workspace for (N, at_once * rank, F) sums
+  void* sums;       // for (N, rank, F): y before it is rounded, where sums are wider than the storage; else not used
   Team team;
   RowMap row = nullptr;  // of y
   Groups groups = {};

@@ -100,34 +100,35 @@ template <class A, class I, int U> class Diagonal {
   Scratch<A> base_;
 };
 
-// out (+)= sum over the links of their matrix times their state `other` at row n of the pass.
+// out (+)= sum over the links of their matrix, of so many columns, times their state `other` at row n of the pass.
 template <class T, class I, int U> class NodeMix {
   using A = Sum<T>;
 
  public:
-  NodeMix(const Link* links, int64_t count, int64_t rank, int64_t features)
-      : links_(links), count_(count), rank_(rank), features_(features) {
+  NodeMix(const Link* links, int64_t count, int64_t features) : links_(links), count_(count), features_(features) {
     for (int64_t l = 0; l < count; ++l) widest_ = widest_ < links[l].rank ? links[l].rank : widest_;
   }
 
   int64_t buffer_size() const { return widest_ * features_; }
 
-  TENSUS_INLINE void operator()(int64_t n, const A* matrices, A* out, bool accumulate, A* buffer) const {
+  TENSUS_INLINE void operator()(int64_t n, const A* matrices, int64_t columns, A* out, bool accumulate,
+                                A* buffer) const {
     const int64_t stripes = count_stripes<U, A>(features_);
-    for (int64_t l = 0; l < count_; matrices += links_[l++].step * stripes) {
+    for (int64_t l = 0; l < count_; matrices += links_[l++].rank * columns * stripes) {
       const int64_t row = row_of<I>(links_[l].row, n), size = links_[l].rank * features_;
       if (row < 0) continue;
       const A* block = as_sums((const T*)links_[l].other + row * size, size, buffer);
-      mix<0, 0, 0, U>(&block, &matrices, 1, links_[l].rank, rank_, features_, out, accumulate);
+      mix<0, 0, 0, U>(&block, &matrices, 1, links_[l].rank, columns, features_, out, accumulate);
       accumulate = true;
     }
     if (!accumulate)
-      for_tiles<A, 1>(rank_ * features_, [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(out + t, Pack<A, L>{}); });
+      for_tiles<A, 1>(columns * features_,
+                      [&]<int, int L>(int64_t t) TENSUS_FORCE { store<L>(out + t, Pack<A, L>{}); });
   }
 
  private:
   const Link* links_;
-  int64_t count_, rank_, features_;
+  int64_t count_, features_;
   int64_t widest_ = 0;
 };
 

@@ -143,20 +143,13 @@ void gather_mix(const Graph& graph, const Diagonal& diagonal, const Array& x, co
       job.real, {job.graph, job.loops, x.data(), job.rank, job.features, job.links.data(), job.link_count(), alone});
 }
 
-// The segments by relation (rel_ptr, order, order_row) are trusted beyond their shapes.
-void mix_gather(const Graph& graph, const Diagonal& diagonal, const Array& rel_ptr, const Array& order,
-                const Array& order_row, Array y, bool accumulate, const std::vector<Edge>& edges) {
+void mix_gather(const Graph& graph, const Diagonal& diagonal, Array y, bool accumulate, const std::vector<Edge>& edges,
+                int64_t at_once) {
+  if (at_once < 1) throw py::value_error("at_once must be at least 1");
   const Job job(graph, diagonal, y, edges, true);
-  const py::dtype wide = py::dtype::of<int64_t>();
-  const auto index = [&](const Array& array, const char* name, int64_t size) {
-    return static_cast<const int64_t*>(numbers(array, name, wide, {size}));
-  };
-  std::vector<double> mixed(y.size());  // room for either type; `sums` is for storage narrower than its sums
-  kernels().mix_gather(
-      job.real,
-      {job.graph, job.loops, index(rel_ptr, "rel_ptr", job.graph.relations + 1),
-       index(order, "order", job.graph.segments), index(order_row, "order_row", job.graph.segments), y.mutable_data(),
-       accumulate, job.rank, job.features, job.links.data(), job.link_count(), mixed.data(), nullptr, alone});
+  std::vector<double> mixed(y.size() * at_once);  // room for either type; `sums` is for storage narrower than its sums
+  kernels().mix_gather(job.real, {job.graph, job.loops, y.mutable_data(), accumulate, job.rank, job.features,
+                                  job.links.data(), job.link_count(), at_once, mixed.data(), nullptr, alone});
 }
 
 void edge_gradient(const Graph& graph, const Array& x, const std::vector<Edge>& edges, Array grad, bool accumulate) {

@@ -212,23 +212,6 @@ struct Part {
   bool whole() const { return used == 0xff && near_step == 1 && far_step == 1; }
 };
 
-// The segments of each relation, and their rows.
-struct Order {
-  std::vector<int64_t> rel_ptr{0}, segment, row;
-
-  template <class I> static Order of(const Segments& g) {
-    Order order;
-    const I* const row_ptr = static_cast<const I*>(g.row_ptr);
-    for (int64_t i = 0; i < g.relations; ++i) {
-      for (int64_t n = 0; n < g.nodes; ++n)
-        for (int64_t s = row_ptr[n]; s < row_ptr[n + 1]; ++s)
-          if (g.seg_rel[s] == i) order.segment.push_back(s), order.row.push_back(n);
-      order.rel_ptr.push_back(int64_t(order.segment.size()));
-    }
-    return order;
-  }
-};
-
 template <class T, class I>
 void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int64_t degree, int64_t rank,
                   std::vector<int64_t> far, int64_t features, int options, Team team, Part some = {}) {
@@ -326,6 +309,7 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
   }
 
   for (const bool accumulate : {false, true}) {  // y is the near state
+    const int64_t at_once = accumulate ? 2 : relations;
     auto y = random_state<T, I>(states.near, nodes, rank * features);
     auto want = start_of(y, accumulate);
     g.each(true, [&](int64_t n, int64_t i, int64_t m, double a) {
@@ -339,11 +323,10 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       });
     });
     run(true, [&](const Segments& graph, RowMap near_row, const Selection*) {
-      const Order order = Order::of<I>(graph);
-      std::vector<A> mixed(graph.nodes * rank * features), sums(sizeof(T) < sizeof(A) ? mixed.size() : 0);
-      kernels.mix_gather(Type<T>::real, {graph, g.loops, order.rel_ptr.data(), order.segment.data(), order.row.data(),
-                                         y.data(), accumulate, rank, features, links.data(), count, mixed.data(),
-                                         sums.data(), team, near_row, groups});
+      const int64_t size = graph.nodes * rank * features;
+      std::vector<A> mixed(at_once * size), sums(sizeof(T) < sizeof(A) ? size : 0);
+      kernels.mix_gather(Type<T>::real, {graph, g.loops, y.data(), accumulate, rank, features, links.data(), count,
+                                         at_once, mixed.data(), sums.data(), team, near_row, groups});
     });
     compare(y, want, "mix_gather");
   }

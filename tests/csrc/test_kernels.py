@@ -190,18 +190,15 @@ def test_gather_mix(kernels, case, accumulate, wanted):
         np.testing.assert_array_equal(got, want)
 
 
-@given(case=cases, accumulate=st.booleans())
+@given(case=cases, accumulate=st.booleans(), at_once=st.integers(1, 4))
 @kernel_test
-def test_mix_gather(kernels, case, accumulate):
+def test_mix_gather(kernels, case, accumulate, at_once):
     y, want = case.before(accumulate, *case.x.shape)
     for w, other, _ in case.links:  # the near state is y, so it owns the first axis of the matrices
         mixed = np.einsum("iqp,mpf->imqf", w, other)
         want = want + np.einsum("inm,imqf->nqf", case.dense(), mixed)
-    g = case.graph
-    order = np.argsort(g.seg_rel, kind="stable")
-    rel_ptr = pointers(np.bincount(g.seg_rel, minlength=g.relations), np.int64)
     edges = [kernels.Edge(w, other) for w, other, _ in case.links]
-    kernels.mix_gather(*case.bound(kernels), rel_ptr, order, g.row[order], y, accumulate, edges)
+    kernels.mix_gather(*case.bound(kernels), y, accumulate, edges, at_once)
     np.testing.assert_array_equal(y, want)
 
 
