@@ -20,7 +20,7 @@ from benchmarks.timing import machine_facts
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tensus_tn", "numpy", "scipy", "torch_geometric", "dgl", "torch_sparse")
 SWEEPS = {  # what varies: its values, and the graphs
-    "rank": ((1, 2, 4, 8), ("dblp", "douban")),
+    "rank": ((1, 2, 3, 4, 5, 6, 8), ("dblp",)),  # of the inner states
     "features": ((16, 32, 64, 128, 256), ("dblp",)),
     "degree": ((1, 2, 4, 8, 16, 32, 64), ("dblp-shape",)),
     "threads": ((1, 2), ("dblp", "douban")),
@@ -86,6 +86,8 @@ def _sweep(name: str, seconds: float):
             if name == "threads":
                 torch.set_num_threads(value)
             sizes = {name: value} if name in ("rank", "features") else {}
+            if name == "rank":  # as in a layer, where source and sink have none
+                sizes["ends"] = 1
             yield f"{graph}/{value}", run_case(problem, peers, seconds=seconds, **sizes)
             torch.set_num_threads(threads)
 

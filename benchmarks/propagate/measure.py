@@ -32,17 +32,26 @@ SLOW = 2.0  # seconds: what takes longer is timed once, without rounds
 TOLERANCE = 1e-4
 
 
-def inputs(problem: Problem, dag: Dag, rank: int, features: int) -> tuple[Tensor, Weights, Tensor]:
-    """A state, weights that sum to 1 over the relations and tails, and a gradient of the result."""
+def inputs(
+    problem: Problem, dag: Dag, rank: int, features: int, ends: int | None = None
+) -> tuple[Tensor, Weights, Tensor]:
+    """A state, weights that sum to 1 over the relations and tails, and a gradient of the result.
+
+    All states have this rank, but source and sink that of `ends` where it is given.
+    """
     generator = torch.Generator().manual_seed(0)
+    ranks = dict.fromkeys(dag.nodes, rank)
+    if ends is not None:
+        ranks[dag.source] = ranks[dag.sink] = ends
     h, grad = (
-        torch.randn(problem.graph.num_nodes, rank, features, generator=generator) for _ in "hg"
+        torch.randn(problem.graph.num_nodes, ranks[end], features, generator=generator)
+        for end in (dag.source, dag.sink)
     )
-    size = (problem.graph.num_relations, rank, rank)
-    weights = {
-        edge: (torch.randn(size, generator=generator).softmax(0) / rank).requires_grad_()
-        for edge in dag.edges
-    }
+    weights = {}
+    for tail, head in dag.edges:
+        size = (problem.graph.num_relations, ranks[tail], ranks[head])
+        scores = torch.randn(size, generator=generator)
+        weights[tail, head] = (scores.softmax(0) / ranks[tail]).requires_grad_()
     return h.requires_grad_(), weights, grad
 
 
@@ -50,7 +59,7 @@ def results(run: Callable, h: Tensor, weights: Weights, grad: Tensor) -> dict[st
     """The sink's state and the gradients of h and of all weights."""
     y = run(h, weights)
     dh, *dw = torch.autograd.grad(y, [h, *weights.values()], grad)
-    return {"y": y.detach(), "dh": dh, "dw": torch.stack(dw)}
+    return {"y": y.detach(), "dh": dh, "dw": torch.cat([w.flatten() for w in dw])}
 
 
 def expected(problem: Problem, dag: Dag, h: Tensor, weights: Weights, grad: Tensor):
@@ -74,16 +83,18 @@ def run_case(
     steps: int = 4,
     rank: int = 2,
     features: int = 64,
+    ends: int | None = None,
     seconds: float = 2.0,
     save: Callable[[dict[str, Any]], None] = lambda case: None,
 ) -> dict[str, Any]:
     """Time every peer in turn with this library: forward, and forward and backward.
 
-    `steps` is K of a complete DAG; 1 is a single propagate. `save` gets the case after every peer.
+    `steps` is K of a complete DAG; 1 is a single propagate. Source and sink have rank `ends`, or
+    `rank` like the others. `save` gets the case after every peer.
     """
     gc.freeze()  # what lives now needs no visit of the collector between rounds
     dag = Dag.complete(steps)
-    h, weights, grad = inputs(problem, dag, rank, features)
+    h, weights, grad = inputs(problem, dag, rank, features, ends)
     right = expected(problem, dag, h, weights, grad)
     graph = problem.graph
     case: dict[str, Any] = {
@@ -97,7 +108,6 @@ def run_case(
         "features": features,
         "threads": torch.get_num_threads(),
         "peers": {},
-        "traffic": roof.traffic(problem, dag, rank, features),
     }
     ours = make_run(None, problem, dag)
     case["peers"][OURS] = {
@@ -105,12 +115,9 @@ def run_case(
         "errors": _checked(OURS, ours, h, weights, grad, right),
         **memory(ours, h, weights, grad),
     }
-    moving = roof.loops(problem, dag, rank, features)
-    if moving:
-        with torch.no_grad():
-            calls = {OURS: lambda: ours(h, weights), **moving}
-            times = measure(calls, seconds=seconds, **ROUNDS)
-        case["roof"] = {name: asdict(timing) for name, timing in times.items()}
+    if ends is None:
+        case["traffic"] = roof.traffic(problem, dag, rank, features)
+        case |= _roofs(problem, dag, rank, features, ours, h, weights, grad, seconds)
     for peer in peers:
         try:
             run = make_run(peer, problem, dag)
@@ -131,6 +138,25 @@ def run_case(
         )
         save(case)
     return case
+
+
+def _roofs(
+    problem, dag, rank, features, ours, h, weights, grad, seconds
+) -> dict[str, dict[str, Any]]:
+    """Our own time beside that of loops which only move the data: forward, and backward alone."""
+    forward = {OURS: lambda: ours(h, weights)}
+    y = ours(h, weights)
+    backward = {
+        OURS: lambda: torch.autograd.grad(y, [h, *weights.values()], grad, retain_graph=True)
+    }
+    found = {}
+    for name, call in (("roof", forward), ("roof_backward", backward)):
+        moving = roof.loops(problem, dag, rank, features, backward=call is backward)
+        if moving:
+            with torch.set_grad_enabled(call is backward):
+                times = measure({**call, **moving}, seconds=seconds, **ROUNDS)
+            found[name] = {name: asdict(timing) for name, timing in times.items()}
+    return found
 
 
 def _checked(title, run, h, weights, grad, right) -> dict[str, float]:

@@ -30,7 +30,7 @@ def headline(cases: dict[str, Any]) -> str:
     columns += [
         f"{name}, {way}" for name in ("best PyTorch", "DiffMG's way") for way in ("f", "f+b")
     ]
-    columns += ["share of gather roof", "share of stream roof"]
+    columns += ["gather roof, f", "stream roof, f", "gather roof, b", "stream roof, b"]
     rows = []
     for key, case in cases.items():
         ours = case["peers"].get(OURS, {})
@@ -40,9 +40,9 @@ def headline(cases: dict[str, Any]) -> str:
         row += [f"{best_of_torch(case['peers'], way)[1]:.1f}x" for way in ("forward", "both")]
         diffmg = case["peers"].get(DIFFMG, {})
         row += [_ratio(diffmg, way) for way in ("forward", "both")]
-        roof = case.get("roof")
-        for name in ("gather", "stream"):
-            row.append(f"{roof[name]['median'] / roof[OURS]['median']:.2f}" if roof else "")
+        for roof in (case.get("roof"), case.get("roof_backward")):
+            for name in ("gather", "stream"):
+                row.append(f"{roof[name]['median'] / roof[OURS]['median']:.2f}" if roof else "")
         rows.append(row)
     return _markdown(columns, rows)
 

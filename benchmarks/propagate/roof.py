@@ -30,28 +30,45 @@ def _library() -> ctypes.CDLL | None:
     return library
 
 
-def loops(problem: Problem, dag: Dag, rank: int, features: int) -> dict[str, Callable[[], object]]:
+def loops(
+    problem: Problem, dag: Dag, rank: int, features: int, *, backward: bool = False
+) -> dict[str, Callable[[], object]]:
     """`gather`: read the rows of all edges, once for each tail. `stream`: read each tail's state
     and add it to that of every head.
+
+    Backward, tails and heads have swapped their roles, and the state of every tail is read once
+    more for the gradient of each link's weights.
     """
     library, width = _library(), rank * features
     if library is None or width % 8:
         return {}
     library.omp_set_num_threads(torch.get_num_threads())
-    n, col = problem.graph.num_nodes, problem.graph.forward.col.int()
-    states = {node: torch.zeros(n, width) for node in dag.nodes}
-    address = {node: ctypes.c_void_p(state.data_ptr()) for node, state in states.items()}
-    columns, size = ctypes.c_void_p(col.data_ptr()), ctypes.c_int64
+    n, size = problem.graph.num_nodes, ctypes.c_int64
+    structure = problem.graph.backward if backward else problem.graph.forward
+    col, in_order = structure.col.int(), torch.arange(n, dtype=torch.int32)
+    near = dag.nodes[1:] if backward else dag.nodes[:-1]
+    far = {
+        node: [(j, k)[not backward] for j, k in dag.edges if (j, k)[backward] == node]
+        for node in near
+    }
+    state, other = ({node: torch.zeros(n, width) for node in dag.nodes} for _ in range(2))
+
+    def address(tensor: torch.Tensor) -> ctypes.c_void_p:
+        return ctypes.c_void_p(tensor.data_ptr())
+
+    def read(rows: torch.Tensor, columns: torch.Tensor) -> None:
+        library.gather(address(rows), size(width), address(columns), size(len(columns)))
 
     def gather() -> None:
-        for node in dag.nodes[:-1]:
-            library.gather(address[node], size(width), columns, size(len(col)))
+        for node in near:
+            read(state[node], col)
 
     def stream() -> None:
-        for node in dag.nodes[:-1]:
-            heads = [address[head] for tail, head in dag.edges if tail == node]
-            array = (ctypes.c_void_p * len(heads))(*heads)
-            library.stream(address[node], array, size(len(heads)), size(states[node].numel()))
+        for node in near:
+            array = (ctypes.c_void_p * len(far[node]))(*(address(state[k]) for k in far[node]))
+            library.stream(address(state[node]), array, size(len(far[node])), size(n * width))
+            for k in far[node] if backward else ():
+                read(other[k], in_order)
 
     return {"gather": gather, "stream": stream}
 
