@@ -252,7 +252,7 @@ def test_two_epochs_on_dblp():
     if not file.exists():
         pytest.skip(f"gtn_dblp.npz is not in {DATA}: set TENSUS_DATA")
     config = Config().with_values({**preset("dblp"), "epochs": 2, "progress": False})
-    task = make_task(load(file), config.normalisation)
+    task = make_task(load(file), config.normalisation, even=config.even)
     trainer = train(config, task)
     assert trainer.history[1]["train_loss"] < trainer.history[0]["train_loss"]
     assert trainer.evaluate("test")["macro_f1"] > 0.3
