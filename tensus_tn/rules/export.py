@@ -76,15 +76,19 @@ def draw_rules(rules: Sequence[Rule], ax: Axes | None = None) -> Axes:
     """Bars of the confidence of rules, each with its text; needs matplotlib."""
     if not rules:
         raise ValueError("there are no rules to draw")
+    texts = [f"{rule}   ({rule.support} of {rule.body_size})" for rule in rules]
     if ax is None:
         from matplotlib import pyplot as plt
 
-        _, ax = plt.subplots(figsize=(8, 0.45 * len(rules) + 1), layout="constrained")
+        size = (
+            max(8, 0.08 * max(map(len, texts)) + 1),
+            0.45 * len(rules) + 1,
+        )  # a letter: 0.08 inches
+        _, ax = plt.subplots(figsize=size, layout="constrained")
     places = range(len(rules))
     ax.barh(places, [rule.confidence for rule in rules], color="#0072B2", alpha=0.35)
-    for place, rule in zip(places, rules, strict=True):
-        text = f"{rule}   ({rule.support} of {rule.body_size})".replace("$", r"\$")
-        ax.text(0.01, place, text, va="center", fontsize=9)
+    for place, text in zip(places, texts, strict=True):
+        ax.text(0.01, place, text.replace("$", r"\$"), va="center", fontsize=9)
     ax.set(yticks=[], xlim=(0, 1), xlabel="confidence")
     ax.invert_yaxis()
     return ax

@@ -42,3 +42,15 @@ def test_figure():
     assert len(ax.patches) == 3
     with pytest.raises(ValueError, match="no rules to draw"):
         draw_rules([])
+
+
+def test_long_names_fit_into_the_figure():
+    pytest.importorskip("matplotlib").use("Agg")
+    from matplotlib import pyplot as plt
+
+    long = Rule("r" * 60, (Atom("/people/person/place_lived./location" * 3),) * 3, 1.0, 4, 2, 2)
+    ax = draw_rules([long, *RULES])
+    ax.figure.canvas.draw()
+    for text in ax.texts:
+        assert text.get_window_extent().x1 < ax.get_window_extent().x1
+    plt.close(ax.figure)
