@@ -95,9 +95,11 @@ inline Ints group_ends(const Ints& sizes, int64_t features) {
 
 class Problem : public Checks {
  public:
-  // `on_device` says whether a tensor lies where the kernels work, on the device of that name.
+  // `on_device` says whether a tensor lies where the kernels work, on the device of that name. Up to `maskable`
+  // relations, kernels leave out what a link does not choose; else w is cleared there.
   Problem(const Tensor& h_, const Tensor& w_, const Ints& ranks, const Ints& tails, const Ints& heads,
-          const MaybeInts& flags, const MaybeInts& group_sizes, bool (*on_device)(const Tensor&), const char* device)
+          const MaybeInts& flags, const MaybeInts& group_sizes, bool (*on_device)(const Tensor&), const char* device,
+          int64_t maskable = 0)
       : Checks(h_, on_device), dag(ranks, tails, heads) {
     STD_TORCH_CHECK(on_device(h_) && h_.dim() == 3, "h must be a ", device, " tensor of shape (N, P, F)");
     STD_TORCH_CHECK(h_.size(1) == dag.ranks[0], "h must have rank ", dag.ranks[0], ", got ", h_.size(1));
@@ -113,7 +115,8 @@ class Problem : public Checks {
     STD_TORCH_CHECK(relations <= INT32_MAX, "too many relations");
     if (!flags) return;
     chosen = check_choices(*flags, dag.edges() * relations);
-    if (chosen.empty()) return;
+    masked = !chosen.empty() && relations <= maskable;
+    if (chosen.empty() || masked) return;
     w = torch::stable::clone(w);
     clear_unused(w);
   }
@@ -175,6 +178,7 @@ class Problem : public Checks {
     l.near = from_tail ? q : 1;
     l.far = from_tail ? 1 : q;
     l.group = relations * dag.weights;
+    l.chosen = masked ? chosen.data() + e * relations : nullptr;
     return l;
   }
 
@@ -201,8 +205,9 @@ class Problem : public Checks {
   }
 
   const Dag dag;
-  Tensor h, w;  // w is zero where an edge does not use a relation
-  Ints chosen;  // (edges, relations): 1 where the edge uses the relation, else 0; empty: all are used
+  Tensor h, w;          // w is zero where an edge does not use a relation, unless masked
+  Ints chosen;          // (edges, relations): 1 where the edge uses the relation, else 0; empty: all are used
+  bool masked = false;  // whether links say what they use
   int64_t features;
   Segments graph, transposed;  // transposed: only in backward
   Tensors needed;              // rows of every state; empty: all rows of all

@@ -64,6 +64,7 @@ struct Link {
   RowMap row = nullptr;     // the row of the far state
   char* written = nullptr;  // (rows of `out`), not null: overwrite rows where it is 0, and set it to 1 (gather_mix)
   int64_t group = 0;        // from the weights of a group to those of the next, in w and in dw
+  const int64_t* chosen = nullptr;  // (C): 1 where it uses the relation, else 0; null: w is zero where it does not
 };
 
 }  // namespace tensus

@@ -36,6 +36,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 
 // ---------------------------------------------------------------------------------------------- schemas
 
@@ -112,12 +113,15 @@ PyObject* cuda_architectures(PyObject*, PyObject*) { return PyUnicode_FromString
 
 PyObject* cuda_toolkit(PyObject*, PyObject*) { return PyUnicode_FromString(TENSUS_CUDA_TOOLKIT); }
 
+PyObject* cuda_split(PyObject*, PyObject*) { return PyLong_FromLong(cuda::kSplit); }
+
 PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "The instruction set of the kernels in use."},
     {"use_isa", use_isa, METH_O, "Choose an instruction set by name, or the best with None."},
     {"isas", isas, METH_NOARGS, "The instruction sets that were built, and whether this machine runs them."},
     {"cuda_architectures", cuda_architectures, METH_NOARGS,
      "What the CUDA kernels were compiled for, separated by semicolons; empty where there are none."},
+    {"cuda_split", cuda_split, METH_NOARGS, "From how many edges on the CUDA kernels want a row split into parts."},
     {"cuda_toolkit", cuda_toolkit, METH_NOARGS, "The CUDA that compiled them, as 12.8; empty where there are none."},
     {nullptr, nullptr, 0, nullptr},
 };

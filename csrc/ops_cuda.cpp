@@ -2,8 +2,8 @@
 // compiler against torch's stable ABI: neither nvcc nor a CUDA build of torch is needed for this file.
 //
 // Every DAG edge is gathered first, at its tail forward and at its head backward (see cuda/kernels.h). Shapes and types
-// are checked here; the indices are not, for that would mean waiting for the device. What an edge does not choose has
-// the weight zero: it is gathered all the same.
+// are checked here; the indices are not, for that would mean waiting for the device. Where the last tensor of a
+// structure names the parts of its long rows (see cuda/kernels.h), these are split.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 
@@ -69,32 +69,38 @@ class CudaProblem : public Problem {
  public:
   CudaProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
               const MaybeInts& flags)
-      : Problem(h, w, ranks, tails, heads, flags, {}, on_device, "CUDA"), current_(h), real_(real_of(h)) {}
+      : Problem(h, w, ranks, tails, heads, flags, {}, on_device, "CUDA", cuda::kMaxMasked), current_(h),
+        real_(real_of(h)) {}
 
   Tensor new_state(int64_t k) const { return torch::stable::new_empty(h, {nodes, dag.ranks[k], features}); }
 
-  // Where the long rows of a graph are, for the passes over it.
-  Tensor find_parts(const Segments& g) const {
-    const Tensor parts = bytes(cuda::parts_size(g));
-    check(cuda::find_parts(g, parts.data_ptr(), current_.stream()));
-    return parts;
+  // The parts of the long rows of a structure, which has `others` tensors besides.
+  cuda::Parts parts_of(const Tensors& structure, size_t others, const Segments& g) const {
+    if (structure.size() <= others) return {};
+    const Tensor& parts = structure[others];
+    STD_TORCH_CHECK(
+        is_near(parts) && parts.dim() == 2 && parts.size(1) == 4 && parts.is_contiguous() &&
+            parts.scalar_type() == (g.wide ? ScalarType::Long : ScalarType::Int),
+        "the parts of long rows must be contiguous (number, 4), on the device and of the index type of the graph");
+    return {parts.const_data_ptr(), parts.size(0)};
   }
 
-  void gather_mix(const Segments& g, const Tensor& parts, const Tensor& x, int64_t k,
+  void gather_mix(const Segments& g, const cuda::Parts& parts, const Tensor& x, int64_t k,
                   const std::vector<Link>& links) const {
     if (links.empty()) return;
     const cuda::GatherMix job{
-        g, parts.data_ptr(), loops, x.const_data_ptr(), dag.ranks[k], features, links.data(), int64_t(links.size())};
+        g, parts, loops, x.const_data_ptr(), dag.ranks[k], features, links.data(), int64_t(links.size())};
     const cuda::Kernels& kernels = cuda::kernels(real_);
     const Tensor scratch = bytes(kernels.gather_mix_scratch(job));
     check(kernels.gather_mix(job, scratch.data_ptr(), current_.stream()));
   }
 
-  void edge_gradient(const Tensor& parts, const Tensor& x, int64_t k, const std::vector<Link>& links,
+  void edge_gradient(const cuda::Parts& parts, const Tensor& x, int64_t k, const std::vector<Link>& links,
                      const Tensor& grad) const {
     if (links.empty()) return;
-    const cuda::EdgeGradient job{graph,        parts.data_ptr(),      x.const_data_ptr(),      dag.ranks[k], features,
-                                 links.data(), int64_t(links.size()), grad.mutable_data_ptr(), true};
+    const cuda::EdgeGradient job{graph,    parts,        x.const_data_ptr(),    dag.ranks[k],
+                                 features, links.data(), int64_t(links.size()), grad.mutable_data_ptr(),
+                                 true};
     const cuda::Kernels& kernels = cuda::kernels(real_);
     const Tensor scratch = bytes(kernels.edge_gradient_scratch(job));
     check(kernels.edge_gradient(job, scratch.data_ptr(), current_.stream()));
@@ -121,7 +127,7 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
   CudaProblem problem(h, w, ranks, tails, heads, chosen);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
-  const Tensor parts = problem.find_parts(problem.graph);
+  const cuda::Parts parts = problem.parts_of(forward, 4, problem.graph);
 
   Tensors states{problem.h};
   for (int64_t k = 1; k <= dag.last(); ++k) states.push_back(problem.new_state(k));
@@ -163,7 +169,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
 
   Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
-  const Tensor parts = problem.find_parts(problem.transposed);
+  const cuda::Parts parts = problem.parts_of(backward, 5, problem.transposed);
 
   for (int64_t k = dag.last(); k > 0; --k) {
     if (!grad.present[k]) continue;
@@ -181,10 +187,10 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     }
     problem.gather_mix(problem.transposed, parts, *grad.of[k], k, links);
   }
-  if (need_w) problem.clear_unused(dw);
+  if (need_w && !problem.masked) problem.clear_unused(dw);
 
   if (need_values) {
-    const Tensor forward_parts = problem.find_parts(problem.graph);
+    const cuda::Parts forward_parts = problem.parts_of(forward, 4, problem.graph);
     for (int64_t j = 0; j < dag.last(); ++j) {
       std::vector<Link> links;
       for (int64_t e = 0; e < dag.edges(); ++e) {

@@ -20,6 +20,16 @@ void launch(void (*kernel)(Arguments), int64_t blocks, int threads, size_t share
   kernel<<<unsigned(blocks), threads, shared, cudaStream_t(stream)>>>(arguments);
 }
 
+// The same number. What is worked out from it is worked out here and now: the compiler does not keep it in registers.
+__device__ __forceinline__ int32_t fresh(int32_t number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+__device__ __forceinline__ int64_t fresh(int64_t number) {
+  asm volatile("" : "+l"(number));
+  return number;
+}
+
 inline const char* launch_error() {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

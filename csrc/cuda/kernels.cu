@@ -25,14 +25,13 @@ using A = Sum<T>;
 // What a thread holds, so that 64 registers are enough: sums of 16 bytes of features (half as many in float16, which
 // is read by 8 bytes), of one or two ranks while they are gathered, and of some columns.
 constexpr int kVector = 16 / int(sizeof(A));
-template <bool kGradient> constexpr int kMixed = kGradient ? 2 : 4;
-template <bool kGradient> constexpr int kMaxTeams = kMaxColumns / kMixed<kGradient>;
+constexpr int kMixed = 4;
 #ifndef TENSUS_SHARED_BYTES
 #define TENSUS_SHARED_BYTES (15 << 10)
 #endif
 constexpr size_t kShared = TENSUS_SHARED_BYTES;  // of a block at most, so that half of all warps fit
-constexpr int64_t kMaxBlocks = 1 << 16;
-constexpr int64_t kMaxGradientBlocks = 1024;  // each leaves partial sums of dw
+// Each packs the weights, and leaves partial sums of dw.
+constexpr int64_t kMaxBlocks = 4096, kMaxGradientBlocks = 2048;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -76,14 +75,18 @@ template <class I> class Launches {
     pass_.nodes = g.nodes;
     pass_.edges = g.edges;
     pass_.relations = int(g.relations);
-    pass_.parts = static_cast<const Part<I>*>(job.parts);
-    pass_.units = Unit<I>(g.nodes + 2 * chunks_of(g.edges));
+    pass_.parts = static_cast<const Part<I>*>(job.parts.part);
+    pass_.part_count = Unit<I>(job.parts.count);
+    pass_.units = Unit<I>(g.nodes + job.parts.count);
     pass_.x = job.x;
     pass_.rank = int(job.rank);
     pass_.features = int(job.features);
     pass_.pitch = uint32_t(job.rank * job.features * int64_t(sizeof(T)));
     aligned_ = job.features % kVector == 0 && is_aligned(job.x);
-    for (int64_t l = 0; l < job.link_count; ++l) add_columns(job.links[l]);
+    for (int64_t l = 0; l < job.link_count; ++l) {
+      add_columns(job.links[l]);
+      if (job.links[l].chosen && g.relations > kMaxMasked) error_ = "too many relations to choose among";
+    }
     if (job.rank > kMaxSize || job.features > kMaxSize || g.relations > kMaxSize) error_ = "a size exceeds 2^24";
     if (job.rank * job.features * int64_t(sizeof(T)) > UINT32_MAX) error_ = "a node has more than 4 GiB";
   }
@@ -131,6 +134,7 @@ template <class I> class Launches {
         return base ? (decltype(base))((const char*)base + by * int64_t(size)) : nullptr;
       };
       const int64_t begin = q * pass_.features, weight = q * link.far;
+      chosen_.push_back(link.chosen);
       columns_.push_back({moved(link.w, sizeof(A), weight), link.step, link.near, moved(link.out, sizeof(T), begin),
                           moved(link.other, sizeof(T), begin), link.rank * pass_.features,
                           moved(link.dw, sizeof(A), weight), link.accumulate});
@@ -140,7 +144,25 @@ template <class I> class Launches {
 
   void set_columns(size_t first) {
     pass_.columns = int(smaller<size_t>(kMaxColumns, columns_.size() - first));
-    for (int c = 0; c < pass_.columns; ++c) pass_.column[c] = columns_[first + c];
+    pass_.masked = false;
+    for (int c = 0; c < pass_.columns; ++c) {
+      pass_.column[c] = columns_[first + c];
+      pass_.masked |= chosen_[first + c] != nullptr;
+    }
+    pass_.used = {};
+    for (int c = 0; pass_.masked && c < pass_.columns; ++c) {
+      const int64_t* const chosen = chosen_[first + c];
+      pass_.chosen[c] = {};
+      for (int i = 0; i < pass_.relations; ++i)
+        if (!chosen || chosen[i])
+          pass_.chosen[c].bits[i / 32] |= 1u << (i % 32), pass_.used.bits[i / 32] |= 1u << (i % 32);
+    }
+  }
+
+  void set_lanes(int lanes) {
+    pass_.lanes = lanes;
+    pass_.teams = 32 / lanes;
+    for (pass_.lane_bits = 0; 1 << pass_.lane_bits < lanes;) ++pass_.lane_bits;
   }
 
   void set_packed(int ranks, int width) {
@@ -179,46 +201,39 @@ template <class I> class Launches {
   }
 
   template <int P, int V, bool kGradient> void run() {
-    constexpr int Q = kMixed<kGradient>;
-    // Two teams share the edges of a row, where a warp has room for them, even if one of them has no columns.
-    const int room = 32 / power_of_two(ceil_div(pass_.features, V), 32);
-    pass_.teams = larger(power_of_two(ceil_div(pass_.columns, Q), kMaxTeams<kGradient>), smaller(2, room));
-    pass_.lanes = larger(P, power_of_two(ceil_div(pass_.features, V), 32 / pass_.teams));
-    set_packed(P, pass_.teams * Q);
+    constexpr int Q = kMixed;
+    pass_.mixers = power_of_two(ceil_div(pass_.columns, Q), kMaxColumns / Q);
+    // As many lanes as products, which are shared out among them.
+    const int least = kGradient ? P * kPair : 1;
+    set_lanes(larger(least, power_of_two(ceil_div(pass_.features, V), 32 / pass_.mixers)));
+    set_packed(P, pass_.mixers * Q);
     if (error_) return;
-    pass_.groups = kThreads / (pass_.lanes * pass_.teams);
     const bool work = pass_.nodes > 0 && pass_.features > 0;
     const int64_t most = work ? kGradient ? kMaxGradientBlocks : kMaxBlocks : 0;
-    pass_.blocks = int(smaller(most, ceil_div(pass_.units, pass_.groups)));
-    size_t shared = work ? place_weights(kMaxColumns * sizeof(Column)) : 0;
+    pass_.blocks = int(smaller(most, ceil_div(pass_.units, kWarps)));
+    size_t shared = work ? place_weights(sizeof(Header)) : 0;
+    int64_t sums = 0;
     if constexpr (kGradient) {
-      const size_t bytes = size_t(pass_.groups) * pass_.packed * sizeof(A);
+      const size_t bytes = size_t(kWarps) * pass_.packed * sizeof(A);
       pass_.dw = nullptr;
       if (shared + bytes <= kShared) shared += bytes;
-      else pass_.dw = scratch_.take(int64_t(pass_.blocks) * pass_.groups * pass_.packed);
+      else pass_.dw = scratch_.take(int64_t(pass_.blocks) * kWarps * pass_.packed);
       pass_.partial_dw = scratch_.take(int64_t(pass_.blocks) * pass_.packed);
+      sums = ceil_div(pass_.packed, 32);
     }
-    pass_.partial_out = scratch_.take(chunks_of(pass_.edges) * 2 * pass_.columns * pass_.features);
+    pass_.partial_out = scratch_.take(int64_t(pass_.part_count) * pass_.columns * pass_.features);
     if (!launching_) return;
-    if (work) {
-      launch(cuda::gather_mix<T, I, P, Q, V, kGradient>, pass_.blocks, kThreads, shared, stream_, pass_);
-      if (const int64_t chunks = chunks_of(pass_.edges))
-        launch(add_parts<T, I>, smaller(kMaxBlocks, chunks), kThreads, 0, stream_, pass_);
-    }
-    if constexpr (kGradient)
-      if (pass_.packed > 0)
-        launch(add_gradients<A, I>, ceil_div(pass_.packed, 32), 32 * kSlices, 32 * kSlices * sizeof(double), stream_,
-               pass_);
+    if (work) launch(cuda::gather_mix<T, I, P, Q, V, kGradient>, pass_.blocks, kThreads, shared, stream_, pass_);
+    if (const int64_t blocks = sums + (work ? int64_t(pass_.part_count) : 0))
+      launch(finish<T, I>, blocks, kFinishThreads, kFinishThreads * sizeof(double), stream_, pass_);
   }
 
   template <int P, int V> void run_edges() {
-    pass_.lanes = power_of_two(ceil_div(pass_.features, V), 32);
-    pass_.teams = 32 / pass_.lanes;
-    pass_.groups = kThreads / 32;
+    set_lanes(power_of_two(ceil_div(pass_.features, V), 32));
     set_packed(P, pass_.columns);
     if (error_ || pass_.edges == 0) return;
     const size_t shared = place_weights(0);
-    const int64_t blocks = smaller(kMaxBlocks, ceil_div(pass_.units, pass_.groups));
+    const int64_t blocks = smaller(kMaxBlocks, ceil_div(pass_.units, kWarps));
     if (launching_) launch(cuda::edge_gradient<T, I, P, V>, blocks, kThreads, shared, stream_, pass_);
   }
 
@@ -230,6 +245,7 @@ template <class I> class Launches {
 
   Pass<A, I> pass_;
   std::vector<Column> columns_;
+  std::vector<const int64_t*> chosen_;  // by each column, see Link
   Scratch& scratch_;
   void* stream_;
   bool launching_, aligned_;

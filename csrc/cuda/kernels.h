@@ -15,9 +15,28 @@ namespace tensus::cuda {
 // Storage; weights, edge values and all sums are float32, or float64 where the storage is.
 enum class Real { f32, f64, f16, bf16 };
 
+#ifndef TENSUS_SPLIT
+#define TENSUS_SPLIT 128
+#endif
+constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most this many
+constexpr int64_t kMaxMasked = 512;   // relations, where links choose among them
+
+// Some neighbouring edges of a long row. The parts of a row follow each other.
+template <class I> struct Part {
+  I row;
+  I begin, end;
+  I count;  // of the parts of its row, if it is the first of them; else zero
+};
+
+// All parts of the long rows of a graph, so that one of these does not hold up the others.
+struct Parts {
+  const void* part = nullptr;  // (count), of the graph's index type
+  int64_t count = 0;           // zero: no row is split
+};
+
 struct GatherMix {
   Segments graph;
-  const void* parts;  // from find_parts, for this graph
+  Parts parts;
   Loops loops;
   const void* x;  // (N, rank, F)
   int64_t rank, features;
@@ -27,7 +46,7 @@ struct GatherMix {
 
 struct EdgeGradient {
   Segments graph;
-  const void* parts;
+  Parts parts;
   const void* x;  // (N, rank, F), at the far end of the edges
   int64_t rank, features;
   const Link* links;
@@ -35,11 +54,6 @@ struct EdgeGradient {
   void* grad;  // (E), in the type of the sums
   bool accumulate;
 };
-
-// Long rows are split, so that one of them does not hold up the others. Where they are is found on the device, once for
-// several jobs on a graph, and written to memory of parts_size bytes.
-size_t parts_size(const Segments&);
-const char* find_parts(const Segments&, void* parts, void* stream);
 
 // The kernels for one storage type. A call takes scratch memory of as many bytes as its `_scratch` function says,
 // aligned to 16 bytes, and returns null or the error of a launch.

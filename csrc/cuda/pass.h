@@ -1,17 +1,16 @@
-// What the kernels share: the arguments of a pass, the groups of threads that work on a row, the weights in the order
-// in which they are read, and the split of long rows.
+// What the kernels share: the arguments of a pass, the warps that work on rows, the weights in the order in which they
+// are read, and the parts of long rows.
 #pragma once
 #include "device.h"
+#include "kernels.h"
 
 namespace tensus::cuda {
 
 constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / 32;
 constexpr int kBlocks = 8;       // on a multiprocessor at least, as far as registers go: 64 of them a thread
 constexpr int kMaxColumns = 16;  // in one launch
-#ifndef TENSUS_SPLIT
-#define TENSUS_SPLIT 128
-#endif
-constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most this many
+constexpr uint32_t kWarp = ~0u;  // all lanes take part in every exchange
 
 // One rank index q of the far state of a link. Every link gives as many columns as its rank.
 struct Column {
@@ -24,11 +23,13 @@ struct Column {
   bool accumulate;
 };
 
-// Some neighbouring edges of one row, at most kSplit.
-template <class I> struct Part {
-  I row;
-  I begin, end;
-  I first;  // whether it is the first of its row; any other part without edges is unused
+// Which relations are used.
+struct Mask {
+  uint32_t bits[kMaxMasked / 32];
+
+  __host__ __device__ __forceinline__ bool has(int relation) const {
+    return bits[relation / 32] >> (relation % 32) & 1;
+  }
 };
 
 template <class I> struct UnitOf {
@@ -60,20 +61,25 @@ template <class A, class I> struct Pass {
   Column column[kMaxColumns];
   int columns;
 
-  // A group is teams * lanes threads of one warp. A lane owns some neighbouring features; a team adds up a share of the
-  // edges, and in gather_mix owns some of the columns.
-  int lanes, teams, groups;  // groups: of a block
+  bool masked;               // else every column uses every relation
+  Mask used;                 // by any column
+  Mask chosen[kMaxColumns];  // by each
+
+  // A warp takes a row. A lane of a team owns some neighbouring features; a team adds up a share of the edges, and the
+  // first `mixers` of them own some of the columns each.
+  int lanes, lane_bits, teams, mixers;  // lanes: 1 << lane_bits
 
   // The weights, packed: see `pack`. There are `packed` numbers, in global memory or, if null, in shared memory.
   int ranks, width, packed;
   const A* w;
 
   const Part<I>* parts;  // of the long rows
-  Unit<I> units;         // of work: rows and parts
+  Unit<I> part_count;
+  Unit<I> units;  // of work: parts, then rows
 
-  A* dw;           // gather_mix: `packed` sums for every group, in global memory or, if null, in shared memory
+  A* dw;           // gather_mix: `packed` sums for every warp, in global memory or, if null, in shared memory
   A* partial_dw;   // those of each block
-  A* partial_out;  // of the parts of long rows: (chunks, 2, columns, F)
+  A* partial_out;  // of the parts of long rows: (parts, columns, F)
   A* grad;         // edge_gradient
   bool accumulate;
   int blocks;
@@ -82,29 +88,33 @@ template <class A, class I> struct Pass {
 // ---------------------------------------------------------------------------------------------- threads
 
 // Sizes are powers of two. Everything follows from the number of the thread, so that it need not stay in registers.
-struct Group {
-  int lanes, size;
+__device__ __forceinline__ int warp_index() { return fresh(int(threadIdx.x)) / 32; }  // in its block
+template <class A, class I> __device__ __forceinline__ int lane_of(const Pass<A, I>& pass) {
+  return fresh(int(threadIdx.x)) & (pass.lanes - 1);
+}
+template <class A, class I> __device__ __forceinline__ int team_of(const Pass<A, I>& pass) {
+  return (fresh(int(threadIdx.x)) & 31) >> pass.lane_bits;
+}
 
-  __device__ __forceinline__ Group(int lanes_, int teams) : lanes(lanes_), size(lanes_ * teams) {}
-  __device__ __forceinline__ int index() const { return int(threadIdx.x) / size; }  // of this group in its block
-  __device__ __forceinline__ int lane() const { return int(threadIdx.x) & (lanes - 1); }
-  __device__ __forceinline__ int team() const { return (int(threadIdx.x) & (size - 1)) / lanes; }
-  __device__ __forceinline__ uint32_t mask() const {  // the group's lanes of the warp
-    return size == 32 ? ~0u : ((1u << size) - 1) << (int(threadIdx.x) & 31 & ~(size - 1));
-  }
-};
-
-// The sum over the threads of a group that differ in the bits [from, to) of their number, which are powers of two.
-template <class A> __device__ __forceinline__ A sum_over(uint32_t mask, A value, int from, int to) {
+// The sum over the threads of a warp that differ in the bits [from, to) of their number, which are powers of two.
+template <class A> __device__ __forceinline__ A sum_over(A value, int from, int to) {
 #pragma unroll 1
-  for (int bit = from; bit < to; bit <<= 1) value += __shfl_xor_sync(mask, value, bit);
+  for (int bit = from; bit < to; bit <<= 1) value += __shfl_xor_sync(kWarp, value, bit);
   return value;
 }
 
 // ---------------------------------------------------------------------------------------------- weights
 
-// to[(i * ranks + p) * width + c] = w of relation i from p to column c, zero beyond the last rank and column; the last
-// relation is the sum of the others by their self-loops.
+template <class A, class I> __device__ __forceinline__ bool uses(const Pass<A, I>& pass, int relation) {
+  return !pass.masked || pass.used.has(relation);
+}
+
+template <class A, class I> __device__ __forceinline__ bool uses(const Pass<A, I>& pass, int relation, int column) {
+  return !pass.masked || pass.chosen[column].has(relation);
+}
+
+// to[(i * ranks + p) * width + c] = w of relation i from p to column c, zero beyond the last rank and column and where
+// the column does not use the relation; the last relation is the sum of the others by their self-loops.
 template <class A, class I>
 __device__ void pack(const Pass<A, I>& pass, A* to, int thread, int threads) {
 #pragma unroll 1
@@ -114,10 +124,11 @@ __device__ void pack(const Pass<A, I>& pass, A* to, int thread, int threads) {
     if (c < pass.columns && p < pass.rank) {
       const Column& column = pass.column[c];
       const A* w = static_cast<const A*>(column.w) + p * column.near;
-      if (i < pass.relations) value = w[i * column.step];
+      if (i < pass.relations) value = uses(pass, i, c) ? w[i * column.step] : A(0);
       else if (pass.loop)
 #pragma unroll 1
-        for (int r = 0; r < pass.relations; ++r) value += pass.loop[r] * w[r * column.step];
+        for (int r = 0; r < pass.relations; ++r)
+          if (uses(pass, r, c)) value += pass.loop[r] * w[r * column.step];
     }
     to[k] = value;
   }
@@ -128,67 +139,30 @@ __global__ void __launch_bounds__(kThreads) pack_weights(const __grid_constant__
   pack(pass, const_cast<A*>(pass.w), int(blockIdx.x * kThreads + threadIdx.x), int(gridDim.x * kThreads));
 }
 
-// ---------------------------------------------------------------------------------------------- long rows
-
-// The edges are cut into chunks of kSplit. Each can meet two long rows: one that began earlier (slot 0), and one that
-// begins in it (slot 1) and, being long, goes on into the next.
-__host__ __device__ constexpr int64_t chunks_of(int64_t edges) {
-  return edges > kSplit ? (edges + kSplit - 1) / kSplit : 0;
-}
-
-template <class I> struct LongRows {
-  const I* row_ptr;
-  const I* seg_ptr;
-  int64_t nodes, edges;
-  Part<I>* parts;  // (chunks, 2)
-
-  __device__ __forceinline__ int64_t first_edge(int64_t row) const { return seg_ptr[row_ptr[row]]; }
-
-  // The row of an edge, found by a whole warp, which looks at 32 rows at a time.
-  __device__ __forceinline__ int64_t row_of(int64_t edge) const {
-    int64_t low = 0, high = nodes;  // first_edge(low) <= edge < first_edge(high)
-    while (high - low > 1) {
-      const int64_t step = (high - low + 31) / 32, probe = low + (threadIdx.x % 32 + 1) * step;
-      low += __popc(__ballot_sync(~0u, probe < high && first_edge(probe) <= edge)) * step;
-      high = smaller(high, low + step);
-    }
-    return low;
-  }
-
-  __device__ __forceinline__ Part<I> find(int64_t chunk, bool second) const {
-    const int64_t begin = chunk * kSplit, end = begin + kSplit, inside = second ? end : begin;
-    if (inside >= edges) return {};
-    const int64_t row = row_of(inside), from = first_edge(row), to = first_edge(row + 1);
-    const bool here = second ? begin <= from && from < end : from < begin;
-    if (to - from <= kSplit || !here) return {};
-    return {I(row), I(larger(begin, from)), I(smaller(end, to)), I(second)};
-  }
-};
-
-template <class I>
-__global__ void __launch_bounds__(kThreads) find_parts(const __grid_constant__ LongRows<I> rows) {
-  constexpr int kWarps = kThreads / 32;
-  for (int64_t k = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32; k < 2 * chunks_of(rows.edges);
-       k += int64_t(gridDim.x) * kWarps) {
-    const Part<I> part = rows.find(k / 2, k % 2);
-    if (threadIdx.x % 32 == 0) rows.parts[k] = part;
-  }
-}
-
 // ---------------------------------------------------------------------------------------------- units of work
 
-// The parts of long rows, which take the longest, then the rows. A row that is not long is one part, a long one is
-// none.
+// What a warp takes at a time: first the parts of long rows, which take the longest, then the rows.
 template <class A, class I> __device__ __forceinline__ bool is_part(const Pass<A, I>& pass, Unit<I> unit) {
-  return unit < pass.units - Unit<I>(pass.nodes);
+  return unit < pass.part_count;
 }
 
-template <class A, class I> __device__ __forceinline__ Part<I> part_of(const Pass<A, I>& pass, Unit<I> unit) {
-  if (is_part(pass, unit)) return pass.parts[unit];
-  const I row = I(unit - (pass.units - Unit<I>(pass.nodes)));
-  const I begin = pass.seg_ptr[pass.row_ptr[row]], end = pass.seg_ptr[pass.row_ptr[row + 1]];
-  const bool whole = end - begin <= kSplit;
-  return {row, begin, whole ? end : begin, whole};
+// The row of a unit; -1 for a long row, whose edges are in its parts.
+template <class A, class I> __device__ __forceinline__ I row_of(const Pass<A, I>& pass, Unit<I> unit) {
+  if (is_part(pass, unit)) return pass.parts[unit].row;
+  const I row = I(unit - pass.part_count);
+  if (pass.part_count == 0) return row;
+  return pass.seg_ptr[pass.row_ptr[row + 1]] - pass.seg_ptr[pass.row_ptr[row]] > kSplit ? -1 : row;
+}
+
+// The edges of segment s that belong to a unit.
+template <class I> struct Edges {
+  I begin, end;
+};
+
+template <class A, class I> __device__ __forceinline__ Edges<I> edges_of(const Pass<A, I>& pass, Unit<I> unit, I s) {
+  const I begin = pass.seg_ptr[s], end = pass.seg_ptr[s + 1];
+  if (!is_part(pass, unit)) return {begin, end};
+  return {larger(begin, pass.parts[unit].begin), smaller(end, pass.parts[unit].end)};
 }
 
 // ---------------------------------------------------------------------------------------------- reading rows
@@ -213,8 +187,5 @@ template <class T, int P, int V> struct Rows {
       if (p == 0 || p0 + p < pass.rank) rank[p] = load<V>(from + uint32_t(p * pass.features));
   }
 };
-
-// So many edges are in flight at a time that a thread reads two vectors.
-template <int P> constexpr int kUnroll = 2 / P;
 
 }  // namespace tensus::cuda

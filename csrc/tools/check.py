@@ -25,7 +25,7 @@ import nvcc
 MARK = "<!-- The rest is written by csrc/tools/check.py. -->"
 GPUS = {"RTX 2080 Ti": "sm_75", "A100": "sm_80", "RTX 3090": "sm_86", "H100": "sm_90"}
 LAUNCHES = {  # threads and the most shared memory of a block: see pass.h, gather_mix.h, kernels.cu
-    "add_gradients": (512, 4 << 10),
+    "finish": (512, 4 << 10),
     "gather_mix": (128, 15 << 10),
     "edge_gradient": (128, 15 << 10),
 }

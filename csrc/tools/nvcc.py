@@ -18,10 +18,7 @@ OLDEST_ARCHITECTURE = "7.5+PTX"
 
 def sources() -> list[tuple[str, str, list[str]]]:
     """What is compiled: (source, name of the object, flags)."""
-    return [
-        ("parts.cu", "parts", []),
-        *(("kernels.cu", f"cuda_{real}", [f"-DTENSUS_REAL={real}"]) for real in REALS),
-    ]
+    return [("kernels.cu", f"cuda_{real}", [f"-DTENSUS_REAL={real}"]) for real in REALS]
 
 
 def find() -> str | None:

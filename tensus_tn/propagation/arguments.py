@@ -61,8 +61,7 @@ class Arguments(NamedTuple):
     @property
     def num_edges(self) -> int:
         """The stored edges of the graph."""
-        _, _, _, col = self.forward
-        return col.shape[0]
+        return self.forward[3].shape[0]
 
 
 class Wanted(NamedTuple):

@@ -63,7 +63,7 @@ def _gradients_along(
 def _with_transposed_values(given: Arguments) -> Arguments:
     """Values that learn may have changed since the graph was made, so the transpose's are theirs."""
     assert given.edge_val is not None
-    *_, edge_perm = given.backward
+    edge_perm = given.backward[4]
     values = given.edge_val.index_select(0, edge_perm)
     return given._replace(back_edge_val=values, back_seg_val=None)
 

@@ -61,7 +61,7 @@ class Dual:
         backward = _Twice(given.backward)
         values = forward.place(given.edge_val, tangent)
         first, second = forward.at.chunk(2)
-        *_, edge_perm = given.backward
+        edge_perm = given.backward[4]
         perm = backward.place(first[edge_perm], second[edge_perm])
         return given._replace(
             edge_val=values,

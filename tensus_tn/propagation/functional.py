@@ -122,7 +122,7 @@ def propagate_dag(
             the weights.
         choices: The names of the relations that edges use, for edges that do not use all. Their
             other weights count as zero, and have the gradient zero; without any, an edge carries
-            nothing. On a CPU, a pass over the graph leaves out what none of its edges uses.
+            nothing. The kernels leave out of a pass what none of its edges uses.
         rows: Which rows of the sink to return: ids (B,) in any order, a mask (N,), or what
             `graph.plan_rows` made of them. Of every state only the rows that these depend on are
             computed and stored. The result and all gradients are those of selecting from the whole

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from tensus_tn._torch_modes import lasting
 from tensus_tn.dag import Dag, Edge, Node
-from tensus_tn.propagation import edge_lists, graph_file
+from tensus_tn.propagation import edge_lists, extension, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
 from tensus_tn.propagation.memory import Memory, memory_of
 from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
 from tensus_tn.propagation.rows import Plans, RowPlan, as_ids, digest, ends, used_relations
-from tensus_tn.propagation.segments import Segments
+from tensus_tn.propagation.segments import Segments, split_rows
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -64,6 +64,17 @@ class RelationGraph:
     relation_names: tuple[str, ...]
     node_counts: tuple[tuple[str, int], ...]
     _plans: Plans[RowPlan] | None = None  # made at the first use: torch.compile can't trace it
+
+    def __post_init__(self) -> None:
+        """On a GPU, say which rows are long, once for all calls; in a trace they stay whole."""
+        if not self.loop.is_cuda or extension._C is None or torch.compiler.is_compiling():
+            return
+        for way in ("forward", "backward"):
+            structure: Segments = getattr(self, way)
+            if structure.parts is None:
+                most = extension._C.cuda_split()
+                parts = split_rows(structure.row_ptr, structure.seg_ptr, most)
+                object.__setattr__(self, way, replace(structure, parts=parts))
 
     @classmethod
     def from_scipy(

@@ -36,6 +36,7 @@ class Segments:
     edge_added (E,)     whether an edge is nothing but an added self-loop, one that is not folded;
                         None where no edge is
     edge_perm (E,)      in the transpose: the position of an edge in the forward order
+    parts     (M, 4)    of a graph on a GPU, the parts of its long rows: see `split_rows`
     """
 
     row_ptr: Tensor
@@ -47,6 +48,7 @@ class Segments:
     seg_loop: Tensor | None = None
     edge_added: Tensor | None = None
     edge_perm: Tensor | None = None
+    parts: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -78,9 +80,9 @@ class Segments:
         return owners(self.seg_ptr, self.num_edges)
 
     def structure(self) -> list[Tensor]:
-        """What the operators take: the indices, and in the transpose `edge_perm`."""
-        parts = [self.row_ptr, self.seg_rel, self.seg_ptr, self.col]
-        return parts if self.edge_perm is None else [*parts, self.edge_perm]
+        """What the operators take: the indices, in the transpose `edge_perm`, then any `parts`."""
+        more = [part for part in (self.edge_perm, self.parts) if part is not None]
+        return [self.row_ptr, self.seg_rel, self.seg_ptr, self.col, *more]
 
     def values(self, dtype: torch.dtype) -> Tensor:
         """The value of every edge, (E,)."""
@@ -108,6 +110,31 @@ class Segments:
         """The same structure with every tensor replaced by `move(tensor)`."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: move(t) for k, t in tensors.items() if t is not None})
+
+
+def split_rows(row_ptr: Tensor, seg_ptr: Tensor, most: int) -> Tensor:
+    """The rows with more than `most` edges in parts of at most so many, as CUDA kernels take them.
+
+    Returns:
+        (M, 4), in order: the row of each part, where its edges begin and end, and the number of
+        parts of the row, or zero where it is not the first of them.
+
+    Example:
+        >>> split_rows(torch.tensor([0, 1, 2]), torch.tensor([0, 2, 7]), most=2)
+        tensor([[1, 2, 4, 3],
+                [1, 4, 6, 0],
+                [1, 6, 7, 0]])
+    """
+    first = seg_ptr[row_ptr.long()].long()
+    degree = first.diff()
+    rows = (degree > most).nonzero().flatten()
+    counts = (degree[rows] + most - 1) // most
+    place = owners(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
+    number = torch.arange(len(place), device=place.device) - (counts.cumsum(0) - counts)[place]
+    begin = first[rows[place]] + number * most
+    end = torch.minimum(begin + most, first[rows[place] + 1])
+    found = torch.stack([rows[place], begin, end, torch.where(number == 0, counts[place], 0)], 1)
+    return found.to(row_ptr.dtype)
 
 
 def owners(ptr: Tensor, total: int | None = None) -> Tensor:

@@ -18,7 +18,8 @@ needs_simt = pytest.mark.skipif(
 
 REALS = ("f32", "f64", "f16", "bf16")
 SHARED = ["-fPIC", "-fvisibility=hidden"]
-SMALL = ["-DTENSUS_SPLIT=8", "-DTENSUS_SHARED_BYTES=3072"]  # so that small graphs take every path
+SPLIT = 8  # so that small graphs take every path
+SMALL = [f"-DTENSUS_SPLIT={SPLIT}", "-DTENSUS_SHARED_BYTES=3072"]
 NAME = "simt_bindings" + sysconfig.get_config_var("EXT_SUFFIX")
 
 
@@ -35,7 +36,6 @@ def build_module(folder, bindings, reals=REALS, csrc=CSRC, flags=(), scheduler=(
     kernels = [*SHARED, "-xc++", "-Wno-unknown-pragmas", f"-I{HERE / 'simt'}", *SMALL, *flags]
     jobs = [
         ("simt", HERE / "simt/simt.cpp", [*SHARED, *scheduler]),
-        ("parts", csrc / "cuda/parts.cu", kernels),
         *((real, csrc / "cuda/kernels.cu", [*kernels, f"-DTENSUS_REAL={real}"]) for real in reals),
     ]
     build(folder / NAME, jobs, ["-shared", *flags, bindings])

@@ -44,18 +44,26 @@ STORE = {
 }
 
 
-def check_gather_mix(simt, case, real, accumulate, wanted, offset):
+def check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing=None):
+    """`choosing` draws the relations that links use; where there are none, they use all."""
     store, edges, results = STORE[real], [], []
     gathered = np.einsum("inm,mpf->inpf", case.dense(), case.x)
     for w, other, turned in case.links:
         edge = {"w": w, "other": store(other), "accumulate": accumulate}
+        used = np.ones(len(w))
+        if choosing:
+            used = choosing.integers(0, 2, len(w))
+            edge["chosen"] = used.tolist()
         if wanted != "dw":
             start, kept = case.before(accumulate, *other.shape)
             edge["out"] = store(start)
-            results.append((edge["out"], store(kept + np.einsum("ipq,inpf->nqf", w, gathered))))
+            results.append(
+                (edge["out"], store(kept + np.einsum("i,ipq,inpf->nqf", used, w, gathered)))
+            )
         if wanted != "out":
             edge["dw"] = case.matrices(case.unset, w.shape, turned)
-            results.append((edge["dw"], np.einsum("inpf,nqf->ipq", gathered, other)))
+            dw = np.einsum("i,inpf,nqf->ipq", used, gathered, other)
+            results.append((edge["dw"], dw))
         edges.append(simt.Edge(**edge))
     simt.gather_mix(real, *case.bound(simt), store(case.x), edges, offset)
     for got, want in results:
@@ -82,12 +90,13 @@ simt_test = settings(max_examples=120, deadline=None)  # a fiber a thread: each 
 
 
 @given(case=cases, wanted=st.sampled_from(["out", "dw", "both"]), accumulate=st.booleans(),
-       narrow=NARROW, offset=OFFSET, seed=SEED)  # fmt: skip
+       narrow=NARROW, offset=OFFSET, seed=SEED, chosen=st.booleans())  # fmt: skip
 @simt_test
-def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed):
+def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed, chosen):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
-    check_gather_mix(simt, case, real, accumulate, wanted, offset)
+    choosing = np.random.default_rng(seed) if chosen else None
+    check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing)
 
 
 @given(case=cases, accumulate=st.booleans(), narrow=NARROW, offset=OFFSET, seed=SEED)
@@ -185,13 +194,16 @@ PLANTED = {  # a file, what is right there and what is wrong instead, who sees i
     "one beyond shared memory": (
         "pass.h", "k < pass.packed", "k <= pass.packed", "address", "heap-buffer-overflow"),
     "one beyond global memory": (
-        "gather_mix.h", "if (mine >= count ", "if (mine > count ", "address", "heap-buffer-overflow"),
-    "mask with foreign lanes": (
-        "pass.h", "return size == 32 ? ~0u :", "return size >= 8 ? ~0u :", None, "collective"),
+        "gather_mix.h", "pass.col[begin + mine], p0",
+        "pass.col[begin + mine + (mine + 1 == count)], p0", "address", "heap-buffer-overflow"),
+    "shuffle of half a warp": (
+        "gather_mix.h", "kept + __shfl_xor_sync(kWarp, given, half)",
+        "kept + (threadIdx.x % 32 < 16 ? A(0) : __shfl_xor_sync(kWarp, given, half))",
+        None, "collective"),
     "mask without a lane": (
-        "pass.h", "((1u << size) - 1)", "((1u << size) - 2)", None, "does not name its own lane"),
+        "pass.h", "kWarp = ~0u", "kWarp = ~1u", None, "does not name its own lane"),
     "two writers of one sum": (
-        "gather_mix.h", "if (group.lane() < P) add(group.lane(), q", "add(group.lane() % P, q",
+        "gather_mix.h", "lane = lane_of(pass), p", "lane = lane_of(pass) % (P * kPair), p",
         "thread", "data race"),
 }  # fmt: skip
 

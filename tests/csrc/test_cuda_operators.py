@@ -18,10 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.cuda import traffic
 from tensus_tn import Dag, RelationGraph, propagate_dag
 from tensus_tn.propagation import operators
-from tensus_tn.propagation.arguments import Arguments
+from tensus_tn.propagation.arguments import Arguments, Wanted
 from tensus_tn.propagation.functional import run_by_group
+from tensus_tn.propagation.segments import split_rows
 from tests.csrc.building import CSRC, build
-from tests.csrc.simt_build import REALS, SHARED, needs_simt
+from tests.csrc.simt_build import REALS, SHARED, SPLIT, needs_simt
 from tests.propagation.problems import operator_calls, tree_detach
 
 pytestmark = needs_simt
@@ -32,8 +33,23 @@ class OnSimt(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace == "tensus_tn":
+            args = with_parts(
+                args, -len(Wanted._fields) if func._opname.endswith("backward") else 0
+            )
             func = getattr(torch.ops.tensus_simt, func._opname).default
         return func(*args, **(kwargs or {}))
+
+
+def with_parts(args, end):
+    """The arguments with the parts of long rows, as a graph on a GPU has them."""
+    place = len(args) + end - len(Arguments._fields)
+    given = Arguments(*args[place:][: len(Arguments._fields)])
+    forward, backward = (
+        [*way[:size], split_rows(way[0], way[2], SPLIT)]
+        for way, size in ((given.forward, 4), (given.backward, 5))
+    )
+    given = given._replace(forward=forward, backward=backward)
+    return [*args[:place], *given, *args[place + len(given) :]]
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +57,7 @@ def on_simt(simt, tmp_path_factory):
     target = tmp_path_factory.mktemp("operators") / "libtensus_simt.so"
     flags = [f"-isystem{path}" for path in cpp_extension.include_paths()]
     flags += ["-DTORCH_TARGET_VERSION=0x020d000000000000", "-DTENSUS_SIMT", "-O0"]
-    kernels = [Path(simt.__file__).with_name(f"{name}.o") for name in ("simt", "parts", *REALS)]
+    kernels = [Path(simt.__file__).with_name(f"{name}.o") for name in ("simt", *REALS)]
     links = [*(f"-L{path}" for path in cpp_extension.library_paths()), "-ltorch_cpu", "-ltorch"]
     source = CSRC / "ops_cuda.cpp"
     build(target, [("ops", source, [*SHARED, *flags])], ["-shared", *kernels, *links])
@@ -120,6 +136,18 @@ def test_operators_with_choices(on_simt, names):
         assert torch.equal(a == 0, b == 0)
 
 
+def test_what_is_not_chosen_is_not_read(on_simt):
+    edges = {"a": sp.csr_array([[0, 0], [2.0, 0]]), "b": sp.csr_array([[0, 0], [0, 1.0]])}
+    graph, dag = RelationGraph.from_scipy(edges), Dag.path(1)
+    h = torch.tensor([[1.0], [torch.inf]], requires_grad=True)
+    weights = {(0, 1): torch.ones(2, 1, 1, requires_grad=True)}
+    with on_simt():
+        sink = propagate_dag(graph, dag, h, weights, choices={(0, 1): ["a"]})
+        _, dw = torch.autograd.grad(sink.sum(), [h, weights[0, 1]])
+    assert sink.flatten().tolist() == [0, 2]
+    assert dw.flatten().tolist() == [2, 0]
+
+
 def test_operators_group_by_group(on_simt):
     graph, _, h, _, _ = random_problem(torch.float64, 8)
     w = torch.randn(3, 5, 2, 3, dtype=torch.float64)
@@ -141,7 +169,7 @@ def test_operators_group_by_group(on_simt):
 @pytest.mark.parametrize("inner", [1, 2, 4])
 def test_launches_are_those_that_are_foretold(on_simt, monkeypatch, inner):
     """The count on docs/cuda-traffic.md, on a graph with long rows."""
-    monkeypatch.setattr(traffic, "SPLIT", 8)  # as the kernels are built here
+    monkeypatch.setattr(traffic, "SPLIT", SPLIT)
     graph = RelationGraph.from_scipy({"r": sp.csr_array(np.ones((12, 12)))}, identity=True)
     dag = Dag.complete(4)
     rank = {k: inner if 0 < k < 4 else 1 for k in dag.nodes}
@@ -151,7 +179,7 @@ def test_launches_are_those_that_are_foretold(on_simt, monkeypatch, inner):
     def foretold(backward):
         s = graph.backward if backward else graph.forward
         each = (traffic.ours(graph, s, one, 8) for one in traffic.passes(dag, rank, backward))
-        return traffic.before_passes(s) + sum(one.launches for one in each)
+        return sum(one.launches for one in each)
 
     with on_simt():
         start = on_simt.launches()

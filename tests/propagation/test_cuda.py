@@ -110,6 +110,37 @@ def test_captured_in_a_cuda_graph():
         assert torch.equal(out, propagate_dag(graph, dag, h, weights))
 
 
+def test_backward_captured_in_a_cuda_graph():
+    graph, dag, h, weights = problem("as in DiffMG", (2, 4, 4, 2), 64, torch.float32)
+    graph, h = graph.to("cuda"), h.cuda().requires_grad_()
+    weights = {edge: w.cuda().requires_grad_() for edge, w in weights.items()}
+
+    def step():
+        sink = propagate_dag(graph, dag, h, weights)
+        return [sink, *torch.autograd.grad(sink.square().sum(), [h, *weights.values()])]
+
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # loads the kernels, and makes what autograd keeps
+        step()
+    torch.cuda.current_stream().wait_stream(aside)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        found = step()
+    for scale in (1.0, -2.0):
+        with torch.no_grad():
+            h.mul_(scale)
+        captured.replay()
+        assert all(map(torch.equal, found, step()))
+
+
+def test_long_rows_are_named_once():
+    graph, *_ = problem("plain", (1, 1, 1, 1), 4, torch.float32)
+    here = graph.to("cuda")
+    assert here.forward.parts is not None
+    assert here.to(torch.float64).forward.parts is here.forward.parts
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_device_of_the_tensors():
     graph, dag, h, weights = problem("as in DiffMG", (2, 2, 2, 2), 64, torch.float32)

@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <stdexcept>
@@ -100,6 +101,7 @@ struct Edge {
   Array w;  // (C, P, Q), each matrix contiguous, one way round or the other
   Maybe other, out, dw;
   bool accumulate;
+  std::optional<std::vector<int64_t>> chosen;
 
   Link on(Device& device, const Array& near) const {
     require(w.ndim() == 3 && w.shape(1) == near.shape(1), "w must have the shape (C, P, Q)");
@@ -117,6 +119,7 @@ struct Edge {
     link.accumulate = accumulate;
     link.other = device.copy(other);
     link.dw = device.copy(dw, true);
+    link.chosen = chosen ? chosen->data() : nullptr;
     return link;
   }
 };
@@ -133,10 +136,25 @@ void check(const char* error) {
   if (error) throw std::runtime_error(error);
 }
 
-const void* parts_of(const Segments& graph, Device& device) {
-  void* parts = device.allocate(cuda::parts_size(graph));
-  check(cuda::find_parts(graph, parts, nullptr));
-  return parts;
+template <class I> cuda::Parts split(const Segments& graph, Device& device) {
+  const I *const row_ptr = static_cast<const I*>(graph.row_ptr), *const seg_ptr = static_cast<const I*>(graph.seg_ptr);
+  std::vector<cuda::Part<I>> parts;
+  for (I row = 0; row < graph.nodes; ++row) {
+    const I from = seg_ptr[row_ptr[row]], to = seg_ptr[row_ptr[row + 1]];
+    const I count = (to - from + cuda::kSplit - 1) / cuda::kSplit;
+    for (I k = 0; count > 1 && k < count; ++k) {
+      const I begin = from + k * cuda::kSplit;
+      parts.push_back({row, begin, std::min<I>(begin + cuda::kSplit, to), k == 0 ? count : 0});
+    }
+  }
+  const size_t bytes = parts.size() * sizeof(cuda::Part<I>);
+  void* const data = device.allocate(bytes);
+  if (bytes) std::memcpy(data, parts.data(), bytes);
+  return {data, int64_t(parts.size())};
+}
+
+cuda::Parts parts_of(const Segments& graph, Device& device) {
+  return graph.wide ? split<int64_t>(graph, device) : split<int32_t>(graph, device);
 }
 
 void gather_mix(const std::string& real, const Graph& graph, const Diagonal& diagonal, const Array& x,
@@ -184,9 +202,10 @@ PYBIND11_MODULE(simt_bindings, m) {
   py::class_<Diagonal>(m, "Diagonal")
       .def(py::init<Maybe, Maybe, const Graph*>(), py::arg("loop"), py::arg("seg_loop"), py::arg("pairs").none(false),
            py::keep_alive<1, 4>());
-  py::class_<Edge>(m, "Edge").def(py::init<Array, Maybe, Maybe, Maybe, bool>(), py::arg("w"),
-                                  py::arg("other") = py::none(), py::arg("out") = py::none(),
-                                  py::arg("dw") = py::none(), py::arg("accumulate") = false);
+  py::class_<Edge>(m, "Edge").def(py::init<Array, Maybe, Maybe, Maybe, bool, std::optional<std::vector<int64_t>>>(),
+                                  py::arg("w"), py::arg("other") = py::none(), py::arg("out") = py::none(),
+                                  py::arg("dw") = py::none(), py::arg("accumulate") = false,
+                                  py::arg("chosen") = py::none());
   m.def("gather_mix", &gather_mix);
   m.def("edge_gradient", &edge_gradient);
   m.def("set_seed", &simt::set_seed);

@@ -116,4 +116,6 @@ void launch(void (*kernel)(Arguments), int64_t blocks, int threads, size_t share
 
 inline const char* launch_error() { return simt::error(); }
 
+template <class N> N fresh(N number) { return number; }
+
 }  // namespace tensus::cuda
