@@ -22,6 +22,7 @@ FOUND = 1e-2  # relative error of the entries that were not seen
 SEEDS = range(100, 110)
 ROOT = Path(__file__).parents[2]
 TITLE = "## Completion"
+LIBRARIES = ("tensus_tn", "tensorly", "tntorch")
 
 
 class Problem(NamedTuple):
@@ -62,9 +63,12 @@ PROBLEMS = (
 SMALLER = (
     Problem("path of order 5", Dag.path(5), 5, 3),
     Problem("CP of order 4", Dag.path(4), 6, 3, cp=True),
+    Problem("CP of order 4", Dag.path(4), 5, 3, cp=True),
     Problem("CP of order 5", Dag.path(5), 4, 3, cp=True),
     Problem("CP of order 6", Dag.path(6), 4, 3, cp=True),
     Problem("complete DAG, 6 edges", Dag.complete(3), 4, 2),
+    Problem("complete DAG, 6 edges", Dag.complete(3), 3, 2),
+    Problem("complete DAG, 10 edges", Dag.complete(4), 2, 2),
 )
 
 Fit = Callable[[Problem, Tensor, Tensor, int], Tensor]
@@ -184,7 +188,6 @@ def run(problem: Problem, fits: dict[str, Fit], seeds: range) -> Iterator[Row]:
 
 def section(rows: list[Row], day: str) -> str:
     """The part of the page."""
-    libraries = ("tensus_tn", "tensorly", "tntorch")
     lines = [
         TITLE,
         "",
@@ -199,14 +202,14 @@ def section(rows: list[Row], day: str) -> str:
         f"entries for each number that is to be found. Measured on {day} by "
         "`python -m benchmarks.tensor.completion`.",
         "",
-        "| tensor | " + " | ".join(libraries) + " |",
-        "| --- " * (len(libraries) + 1) + "|",
+        "| tensor | " + " | ".join(LIBRARIES) + " |",
+        "| --- " * (len(LIBRARIES) + 1) + "|",
     ]
     for problem in dict.fromkeys(row.problem for row in rows):
         by_library = {row.library: row for row in rows if row.problem == problem}
         cells = [
             f"{row.found} of {row.tried}, {row.seconds:.1f} s" if row else "-"
-            for row in map(by_library.get, libraries)
+            for row in map(by_library.get, LIBRARIES)
         ]
         lines.append(f"| {problem} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -214,18 +217,23 @@ def section(rows: list[Row], day: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.tensor.completion", description=__doc__)
-    parser.parse_args()
+    parser.add_argument("--only", choices=LIBRARIES, help="measure one, keep what others have")
+    only = parser.parse_args().only
     warnings.filterwarnings("ignore")  # of the peers
     torch.set_num_threads(1)
+    results = ROOT / "benchmarks/results/completion.json"
+    kept = [Row(**row) for row in json.loads(results.read_text())["rows"]] if only else []
     rows = []
     asked = [(problem, peers(problem)) for problem in PROBLEMS]
     asked += [(problem, {"tensus_tn": ours}) for problem in SMALLER]
     for problem, fits in asked:
-        for row in run(problem, fits, SEEDS):
+        chosen = {library: fit for library, fit in fits.items() if only in (None, library)}
+        for row in run(problem, chosen, SEEDS):
             rows.append(row)
             print(row, flush=True)
+        rows += [r for r in kept if r.problem == problem.title() and r.library != only]
     text = section(rows, str(date.today()))
-    (ROOT / "benchmarks/results/completion.json").write_text(
+    results.write_text(
         json.dumps({"section": text, "rows": [row._asdict() for row in rows]}, indent=1) + "\n"
     )
     page = ROOT / "docs/performance-tensor.md"

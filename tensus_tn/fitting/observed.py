@@ -72,7 +72,8 @@ def complete(
         fixed: Edges whose cores stay those of `init`, which is a network then.
         nonnegative: Whether no element of a core may be negative; with `"als"` only.
         restarts: How many starts to try, fewer if one is exact; the best is kept. With `"als"`, every
-            other random start is the best of sixteen, which were tried side by side for some steps.
+            other random start is the best of many (16, then twice as many every time, up to 256),
+            which were tried side by side for some steps.
         tol: Stop when sweeps lower the relative error by less than this.
         max_sweeps: Stop after so many sweeps from a start.
         seed: The seed of the random starts; the same seed gives the same result.

@@ -11,9 +11,10 @@ from torch import Tensor
 from tensus_tn.fitting.observed_fit import ObservedFit
 from tensus_tn.fitting.problem import Cores
 
-# So many starts are tried together. After the first steps the better half goes on, and in the end the
-# best one is left.
+# So many starts are tried together at first, and twice as many every time, up to a bound. After the
+# first steps the best quarter goes on, and in the end the best one is left.
 _TOGETHER = 16
+_MOST_TOGETHER = 256
 _FIRST_STEPS = 15
 _MORE_STEPS = 35
 # Entries that the Jacobians of all of them may have.
@@ -33,18 +34,20 @@ def with_trials(problem: ObservedFit, starts: Iterator[Cores]) -> Iterator[Cores
     first = next(starts)
     num_parameters = sum(core.numel() for core in first)
     yield first
-    if _TOGETHER * len(problem.rows) * num_parameters > _LARGEST:
+    together, most = _TOGETHER, _LARGEST // (len(problem.rows) * num_parameters)
+    if most < together:
         yield from starts
     while True:
-        yield best_of(problem, list(islice(starts, _TOGETHER)))
+        yield best_of(problem, list(islice(starts, together)))
         yield next(starts)
+        together = min(2 * together, most, _MOST_TOGETHER)
 
 
 def best_of(problem: ObservedFit, starts: list[Cores]) -> Cores:
     """The cores with the lowest error, after some steps from each start."""
     trials = _Trials(problem, [torch.stack(cores) for cores in zip(*starts, strict=True)])
     trials.step(_FIRST_STEPS)
-    trials.keep((len(starts) + 1) // 2)
+    trials.keep(-(-len(starts) // 4))
     trials.step(_MORE_STEPS)
     trials.keep(1)
     return [core[0] for core in trials.cores]

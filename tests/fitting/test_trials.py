@@ -80,10 +80,14 @@ def test_every_other_start_is_the_best_of_many(monkeypatch):
     def numbered():
         return ([core * k for core in shapes] for k in count(1))
 
-    first, tried, third, _ = islice(with_trials(fit, numbered()), 4)
+    first, tried, third, *rest = islice(with_trials(fit, numbered()), 14)
     torch.testing.assert_close(first[0], shapes[0])
     assert len(tried) == 16
     torch.testing.assert_close(third[0], 18 * shapes[0])
+    assert [len(many) for many in rest[::2]] == [32, 64, 128, 256, 256, 256]
+    size = len(fit.rows) * sum(core.numel() for core in shapes)
+    monkeypatch.setattr("tensus_tn.fitting.trials._LARGEST", 20 * size)
+    assert [len(many) for many in islice(with_trials(fit, numbered()), 1, 6, 2)] == [16, 20, 20]
     monkeypatch.setattr("tensus_tn.fitting.trials._LARGEST", 10)
     for k, start in enumerate(islice(with_trials(fit, numbered()), 4), 1):
         torch.testing.assert_close(start[0], k * shapes[0])
