@@ -1,8 +1,8 @@
 // Which passes over the graph serve the edges of a DAG: the propagation's contraction plan.
 //
 // Forward, the share of an edge j -> k can be had in two ways. Gather, then mix: one sparse pass at the tail, of width
-// ranks[j], feeds all heads of j. Mix, then gather: at the head, the states of all tails of k are mixed, a relation at
-// a time, and one sparse pass of width ranks[k] gathers the result. Every edge needs a pass at one of its ends, so a
+// ranks[j], feeds all heads of j. Mix, then gather: at the head, the states of all tails of k are mixed for every
+// relation, and one sparse pass of width ranks[k] gathers the results. Every edge needs a pass at one of its ends, so a
 // set of passes is a vertex cover of the bipartite graph of tails and heads; the cheapest, a cover of minimum weight,
 // is a minimum cut. Backward, the ends have swapped their roles.
 #pragma once
