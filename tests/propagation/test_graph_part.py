@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tensus_tn import RelationGraph, propagate
+from tensus_tn import Dag, RelationGraph, propagate, propagate_dag
 from tensus_tn.propagation.graph_part import GraphPart
 
 
@@ -17,9 +17,10 @@ class Half(GraphPart):
     def device(self):
         return self.graph.device
 
-    def states(self, h, w, ranks, tails, heads, chosen):
+    def states(self, h, w, ranks, tails, heads, chosen, rows):
         whole = torch.cat([h, h.new_zeros(self.graph.num_nodes - self.rows, *h.shape[1:])])
-        return [propagate(self.graph, whole, w.reshape(-1, *ranks))[: self.rows]]
+        here = propagate(self.graph, whole, w.reshape(-1, *ranks))[: self.rows]
+        return [here if rows is None else here[rows]]
 
 
 @pytest.fixture
@@ -39,5 +40,7 @@ def test_what_is_here(part):
 def test_propagate_asks_it_for_states(part):
     h = torch.tensor([[[1.0]], [[2.0]]])
     assert propagate(part, h, torch.ones(2, 1, 1)).flatten().tolist() == [1.0, 3.0]
+    dag, weights = Dag.path(1), {(0, 1): torch.ones(2, 1, 1)}
+    assert propagate_dag(part, dag, h, weights, rows=torch.tensor([1])).flatten().tolist() == [3.0]
     with pytest.raises(ValueError, match="with N = 2, got"):
         propagate(part, torch.ones(3, 1, 1), torch.ones(2, 1, 1))
