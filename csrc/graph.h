@@ -46,6 +46,12 @@ struct Loops {
 // lacks the row. Null stands for the row itself.
 using RowMap = const void*;
 
+// The rows of a state from `border` on, where they stand apart from the others; null: there are none.
+struct Halo {
+  const void* rows = nullptr;
+  int64_t border = INT64_MAX;
+};
+
 // Groups of feature columns: group g owns the columns end[g - 1] .. end[g], which may be none.
 struct Groups {
   int64_t count = 1;
@@ -64,6 +70,7 @@ struct Link {
   RowMap row = nullptr;     // the row of the far state
   char* written = nullptr;  // (rows of `out`), not null: overwrite rows where it is 0, and set it to 1 (gather_mix)
   int64_t group = 0;        // from the weights of a group to those of the next, in w and in dw
+  Halo halo = {};           // of `other` (mix_gather)
   const int64_t* chosen = nullptr;  // (C): 1 where it uses the relation, else 0; null: w is zero where it does not
 };
 

@@ -4,7 +4,8 @@
 // Edge e leads from tails[e] to heads[e]; its weights (C, ranks[tail], ranks[head]) follow those of edge e - 1 in w.
 // With `chosen`, edge e uses relation i only where chosen[e * C + i] is 1; its other weights count as zero.
 // With `needed`, ascending rows of every state, only these are worked on: state k is (len(needed[k]), ranks[k], F), but
-// h is whole. They must be what needed_rows returns, or more. An empty list stands for all rows of all states.
+// h is whole. They must be what needed_rows returns, or more. An empty list stands for all rows of all states. For CUDA
+// one more tensor (states, N) says where each node stands in each state, -1: nowhere; in h it stands at its own number.
 // With `group_sizes`, the columns of F are in groups: first group_sizes[0] columns of group 0, and so on. w then holds
 // the weights of all edges for group 0, then those for group 1, and so on.
 //
@@ -12,8 +13,8 @@
 // Row n of the structure is row near_rows[n] of the near state x or y, and far_rows[l][n] of the state at the other end
 // of link l, -1 where they lack it; without these, it is row n. Its self-loops are seg_loop on its pairs, which are
 // row_ptr and seg_rel as those of a structure. Link l has the weights w[l], (C, d_j, d_k), from the tail or from the
-// head. In gather_mix, columns are rows of x, and an empty out[l] is not written. mix_gather takes as many rows as
-// there are columns, and its rows that y lacks have no edges.
+// head. In gather_mix, columns are rows of x and then of its halo, and an empty out[l] is not written. mix_gather takes
+// as many rows as there are columns, and its rows that y lacks have no edges; rows of other[l] go on in halos[l].
 //
 // mark_columns marks those of the columns that edges of used relations (C) lead from, to rows (N) that are marked.
 // select_rows returns row_ptr, seg_rel, seg_ptr and col of some rows, -1 standing for an empty one, without relations
@@ -54,13 +55,14 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "needed_rows(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
       "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");
   m.def(
-      "gather_mix(Tensor x, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? seg_loop, "
+      "gather_mix(Tensor x, Tensor? halo, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? "
+      "seg_loop, "
       "Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor(a!)[] out, int[] accumulate, "
       "Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()");
   m.def(
       "mix_gather(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, "
       "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor[] other, "
-      "bool from_tail) -> ()");
+      "Tensor[] halos, bool from_tail) -> ()");
   m.def("mark_columns(Tensor[] structure, Tensor rows, Tensor used, int columns) -> Tensor");
   m.def("select_rows(Tensor[] structure, Tensor rows, Tensor used, Tensor column) -> Tensor[]");
   m.def(

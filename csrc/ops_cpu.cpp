@@ -41,13 +41,13 @@ class CpuProblem : public Problem {
   void set_graph(const Tensors& forward, const MaybeTensor& seg_val, const MaybeTensor& edge_val,
                  const MaybeTensor& loop, const MaybeTensor& seg_loop) {
     Problem::set_graph(forward, seg_val, edge_val, loop, seg_loop);
-    check_indices(graph, "forward");
+    check_indices(graph, "forward", graph.nodes);
     if (!loops.seg_loop && loops.loop && all_zero(*loop)) loops.loop = nullptr;
   }
 
   void set_transposed(const Tensors& backward, const MaybeTensor& seg_val, const MaybeTensor& edge_val) {
     Problem::set_transposed(backward, seg_val, edge_val);
-    check_indices(transposed, "backward");
+    check_indices(transposed, "backward", transposed.nodes);
   }
 
   void set_needed(const Tensors& rows, const Tensors& forward, const Tensors& backward) {
@@ -407,14 +407,14 @@ Tensors find_needed(const Tensor& rows, const MaybeTensor& support, const MaybeT
   checks.nodes = forward[0].numel() - 1, checks.relations = relations;
   if (loop && loop->scalar_type() == ScalarType::Double) checks.sums = ScalarType::Double;
   Reach reach{checks.check_structure(forward, "forward", {}, {}), {}, {}, tails, heads, {}, states};
-  check_indices(reach.forward, "forward");
+  check_indices(reach.forward, "forward", reach.forward.nodes);
   checks.check_values(loop, "loop", relations);
   checks.check_values(seg_loop, "seg_loop", reach.forward.segments);
   reach.has_loop = find_loops(loop, seg_loop, reach.forward);
   if (support) {
     reach.backward = checks.check_structure(backward, "backward", {}, {});
     STD_TORCH_CHECK(reach.backward.wide == reach.forward.wide, "forward and backward must have the same index type");
-    check_indices(reach.backward, "backward");
+    check_indices(reach.backward, "backward", reach.backward.nodes);
   }
   if (chosen) reach.chosen = check_choices(*chosen, dag.edges() * relations);
   const Ints wanted = nodes_of(rows, "rows", checks.nodes),

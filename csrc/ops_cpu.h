@@ -32,8 +32,8 @@ inline bool all_zero(const Tensor& t) {
   return t.scalar_type() == ScalarType::Double ? zeros(t.const_data_ptr<double>()) : zeros(t.const_data_ptr<float>());
 }
 
-inline void check_indices(const Segments& g, const char* name) {
-  const char* problem = kernels().check(g, torch_team);
+inline void check_indices(const Segments& g, const char* name, int64_t columns) {
+  const char* problem = kernels().check(g, columns, torch_team);
   STD_TORCH_CHECK(!problem, name, ": ", problem);
 }
 

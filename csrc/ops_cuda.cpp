@@ -59,20 +59,45 @@ cuda::Real real_of(const Tensor& h) {
   }
 }
 
-void check_plain(const Tensors& needed, const MaybeInts& group_sizes) {
-  STD_TORCH_CHECK(needed.empty(), "needed rows are not selected on CUDA: propagate all, then select");
-  STD_TORCH_CHECK(!group_sizes, "groups of columns have no kernels on CUDA: propagate each by itself");
-}
-
 // The arguments, and the passes over the graph.
 class CudaProblem : public Problem {
  public:
   CudaProblem(const Tensor& h, const Tensor& w, const Ints& ranks, const Ints& tails, const Ints& heads,
-              const MaybeInts& flags)
-      : Problem(h, w, ranks, tails, heads, flags, {}, on_device, "CUDA", cuda::kMaxMasked), current_(h),
+              const MaybeInts& flags, const MaybeInts& group_sizes)
+      : Problem(h, w, ranks, tails, heads, flags, group_sizes, on_device, "CUDA", cuda::kMaxMasked), current_(h),
         real_(real_of(h)) {}
 
-  Tensor new_state(int64_t k) const { return torch::stable::new_empty(h, {nodes, dag.ranks[k], features}); }
+  // After the rows of all states come their row maps (states, N), see cuda/kernels.h.
+  void set_needed(Tensors rows) {
+    if (rows.empty()) return;
+    maps_ = rows.back();
+    rows.pop_back();
+    Problem::set_needed(rows);
+    STD_TORCH_CHECK(is_near(maps_) && maps_.dim() == 2 && maps_.size(0) == int64_t(rows.size()) &&
+                        maps_.size(1) == nodes && maps_.is_contiguous() &&
+                        maps_.scalar_type() == (graph.wide ? ScalarType::Long : ScalarType::Int),
+                    "needed must end with row maps, contiguous (", rows.size(), ", ", nodes,
+                    "), on the device and of the index type of the graph");
+  }
+
+  RowMap row_map(int64_t k) const {
+    if (needed.empty() || needed[k].numel() == nodes) return nullptr;
+    return static_cast<const char*>(maps_.const_data_ptr()) + k * nodes * int64_t(maps_.element_size());
+  }
+
+  Tensor new_state(int64_t k) const { return torch::stable::new_empty(h, {rows(k), dag.ranks[k], features}); }
+
+  // Rows of h that are not needed have the gradient zero.
+  Tensor new_gradient(int64_t k) const {
+    if (k > 0 || !row_map(k)) return new_state(k);
+    return torch::stable::new_zeros(h, {nodes, dag.ranks[k], features});
+  }
+
+  Link link(int64_t e, bool from_tail) const {
+    Link link = Problem::link(e, from_tail);
+    link.row = row_map(from_tail ? dag.heads[e] : dag.tails[e]);
+    return link;
+  }
 
   // The parts of the long rows of a structure, which has `others` tensors besides.
   cuda::Parts parts_of(const Tensors& structure, size_t others, const Segments& g) const {
@@ -88,8 +113,16 @@ class CudaProblem : public Problem {
   void gather_mix(const Segments& g, const cuda::Parts& parts, const Tensor& x, int64_t k,
                   const std::vector<Link>& links) const {
     if (links.empty()) return;
-    const cuda::GatherMix job{
-        g, parts, loops, x.const_data_ptr(), dag.ranks[k], features, links.data(), int64_t(links.size())};
+    const cuda::GatherMix job{g,
+                              parts,
+                              loops,
+                              x.const_data_ptr(),
+                              row_map(k),
+                              dag.ranks[k],
+                              features,
+                              links.data(),
+                              int64_t(links.size()),
+                              groups()};
     const cuda::Kernels& kernels = cuda::kernels(real_);
     const Tensor scratch = bytes(kernels.gather_mix_scratch(job));
     check(kernels.gather_mix(job, scratch.data_ptr(), current_.stream()));
@@ -98,8 +131,8 @@ class CudaProblem : public Problem {
   void edge_gradient(const cuda::Parts& parts, const Tensor& x, int64_t k, const std::vector<Link>& links,
                      const Tensor& grad) const {
     if (links.empty()) return;
-    const cuda::EdgeGradient job{graph,    parts,        x.const_data_ptr(),    dag.ranks[k],
-                                 features, links.data(), int64_t(links.size()), grad.mutable_data_ptr(),
+    const cuda::EdgeGradient job{graph,    parts,        x.const_data_ptr(),    row_map(k), dag.ranks[k],
+                                 features, links.data(), int64_t(links.size()), groups(),   grad.mutable_data_ptr(),
                                  true};
     const cuda::Kernels& kernels = cuda::kernels(real_);
     const Tensor scratch = bytes(kernels.edge_gradient_scratch(job));
@@ -114,6 +147,7 @@ class CudaProblem : public Problem {
 
   Current current_;
   cuda::Real real_;
+  Tensor maps_;
 };
 
 // ---------------------------------------------------------------------------------------------- forward
@@ -123,10 +157,10 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
                   const MaybeTensor&, const MaybeTensor&, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                   const Tensors& forward, const Tensors&, const Ints& ranks, const Ints& tails, const Ints& heads,
                   const MaybeInts& chosen, const Tensors& needed, const MaybeInts& group_sizes) {
-  check_plain(needed, group_sizes);
-  CudaProblem problem(h, w, ranks, tails, heads, chosen);
+  CudaProblem problem(h, w, ranks, tails, heads, chosen, group_sizes);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
+  problem.set_needed(needed);
   const cuda::Parts parts = problem.parts_of(forward, 4, problem.graph);
 
   Tensors states{problem.h};
@@ -158,14 +192,14 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
     const MaybeTensor& back_seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& forward,
     const Tensors& backward, const Ints& ranks, const Ints& tails, const Ints& heads, const MaybeInts& chosen,
     const Tensors& needed, const MaybeInts& group_sizes, bool need_h, bool need_w, bool need_values) {
-  check_plain(needed, group_sizes);
-  CudaProblem problem(h, w, ranks, tails, heads, chosen);
+  CudaProblem problem(h, w, ranks, tails, heads, chosen, group_sizes);
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
+  problem.set_needed(needed);
   problem.set_transposed(backward, back_seg_val, back_edge_val);
 
   const Tensors state = problem.check_states(states);
-  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_state(k); });
+  Gradients grad(problem, grads, grad_nodes, need_h, [&](int64_t k) { return problem.new_gradient(k); });
 
   Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});

@@ -21,40 +21,18 @@ class RowsOfGraph : public Checks {
       : Checks(first_of(structure), [](const Tensor& t) { return t.is_cpu(); }) {
     nodes = structure[0].numel() - 1, relations = relations_, sums = values;
     graph = check_structure(structure, "structure", seg_val, edge_val);
-    graph.wide ? check_indices<int64_t>(columns) : check_indices<int32_t>(columns);
+    check_indices(graph, "structure", columns);
   }
 
   ScalarType index() const { return graph.wide ? ScalarType::Long : ScalarType::Int; }
 
   Segments graph;
 
- protected:
-  template <class I> void check_pairs(const Segments& g, const char* name) const {
-    STD_TORCH_CHECK(rises(static_cast<const I*>(g.row_ptr), g.nodes, g.segments), name,
-                    ": row_ptr must rise from 0 to the number of segments");
-    const int32_t limit = int32_t(relations);
-    STD_TORCH_CHECK(std::all_of(g.seg_rel, g.seg_rel + g.segments, [=](int32_t r) { return 0 <= r && r < limit; }),
-                    name, ": seg_rel must lie in [0, number of relations)");
-  }
-
  private:
   static const Tensor& first_of(const Tensors& structure) {
     STD_TORCH_CHECK(!structure.empty() && structure[0].dim() == 1 && structure[0].numel() >= 1 && structure[0].is_cpu(),
                     "structure must hold row_ptr");
     return structure[0];
-  }
-
-  // As Kernels::check, but with columns of another number than rows.
-  template <class I> void check_indices(int64_t columns) const {
-    check_pairs<I>(graph, "structure");
-    const I *const seg_ptr = static_cast<const I*>(graph.seg_ptr), *const col = static_cast<const I*>(graph.col);
-    STD_TORCH_CHECK(rises(seg_ptr, graph.segments, graph.edges), "structure: seg_ptr must rise to the number of edges");
-    STD_TORCH_CHECK(std::all_of(col, col + graph.edges, [=](I c) { return 0 <= c && c < columns; }),
-                    "structure: col must lie in [0, ", columns, ")");
-  }
-
-  template <class I> static bool rises(const I* pointer, int64_t count, int64_t total) {
-    return pointer[0] == 0 && pointer[count] == total && std::is_sorted(pointer, pointer + count + 1);
   }
 };
 
@@ -79,6 +57,12 @@ class PassRows : public RowsOfGraph {
                         state.is_contiguous() && state.size(1) == rank && state.size(2) == features,
                     name, " must be a contiguous state of rank ", rank, " with the type and features of the others");
     return state;
+  }
+
+  // The rows of a state that come after its own, if there are some.
+  Halo halo_of(const Tensor& state, const MaybeTensor& halo, int64_t rank) const {
+    if (!halo || !halo->numel()) return {};
+    return {check_state(*halo, state, rank, "halo").const_data_ptr(), state.size(0)};
   }
 
   // Link l, whose far state, of `states` rows, is still to be given.
@@ -130,7 +114,7 @@ class PassRows : public RowsOfGraph {
     pairs_.wide = graph.wide, pairs_.nodes = graph.nodes, pairs_.relations = relations;
     pairs_.segments = pairs[1].numel();
     pairs_.row_ptr = pairs[0].const_data_ptr(), pairs_.seg_rel = pairs[1].const_data_ptr<int32_t>();
-    graph.wide ? check_pairs<int64_t>(pairs_, "pairs") : check_pairs<int32_t>(pairs_, "pairs");
+    check_indices(pairs_, "pairs", 0);
     loops.seg_loop = check_values(seg_loop, "seg_loop", pairs_.segments);
   }
 
@@ -159,16 +143,16 @@ void check_is_state(const Tensor& x, const char* name) {
   STD_TORCH_CHECK(x.is_cpu() && x.dim() == 3 && x.is_contiguous(), name, " must be a contiguous state on the CPU");
 }
 
-void gather_mix(const Tensor& x, const Tensors& w, const MaybeTensor& edge_val, const MaybeTensor& seg_val,
-                const MaybeTensor& loop, const MaybeTensor& seg_loop, const Tensors& structure, const Tensors& pairs,
-                const MaybeTensor& near_rows, const Tensors& far_rows, const Tensors& out, const Ints& accumulate,
-                const Tensors& other, const Tensors& dw, bool from_tail) {
+void gather_mix(const Tensor& x, const MaybeTensor& halo, const Tensors& w, const MaybeTensor& edge_val,
+                const MaybeTensor& seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop,
+                const Tensors& structure, const Tensors& pairs, const MaybeTensor& near_rows, const Tensors& far_rows,
+                const Tensors& out, const Ints& accumulate, const Tensors& other, const Tensors& dw, bool from_tail) {
   check_is_state(x, "x");
   STD_TORCH_CHECK(out.size() == w.size() && accumulate.size() == w.size() && other.size() == dw.size() &&
                       (dw.empty() || dw.size() == w.size()),
                   "expected one w, out and accumulate for each link, and one other and dw, or none");
-  const PassRows pass(x, w, edge_val, seg_val, loop, seg_loop, structure, pairs, near_rows, far_rows, x.size(0),
-                      from_tail);
+  const PassRows pass(x, w, edge_val, seg_val, loop, seg_loop, structure, pairs, near_rows, far_rows,
+                      x.size(0) + (halo ? halo->size(0) : 0), from_tail);
   std::vector<Link> links;
   for (size_t l = 0; l < w.size(); ++l) {
     int64_t states = INT64_MAX;
@@ -184,24 +168,36 @@ void gather_mix(const Tensor& x, const Tensors& w, const MaybeTensor& edge_val, 
     link.other = pass.check_state(other[l], x, link.rank, "other").const_data_ptr();
     link.dw = dw[l].mutable_data_ptr();
   }
-  kernels().gather_mix(pass.real, {pass.graph, pass.loops, x.const_data_ptr(), pass.rank, pass.features, links.data(),
-                                   int64_t(links.size()), torch_team, pass.near_row});
+  kernels().gather_mix(pass.real, {pass.graph,
+                                   pass.loops,
+                                   x.const_data_ptr(),
+                                   pass.rank,
+                                   pass.features,
+                                   links.data(),
+                                   int64_t(links.size()),
+                                   torch_team,
+                                   pass.near_row,
+                                   {},
+                                   pass.halo_of(x, halo, pass.rank)});
 }
 
 void mix_gather(const Tensor& y, bool accumulate, const Tensors& w, const MaybeTensor& edge_val,
                 const MaybeTensor& seg_val, const MaybeTensor& loop, const MaybeTensor& seg_loop,
                 const Tensors& structure, const Tensors& pairs, const MaybeTensor& near_rows, const Tensors& far_rows,
-                const Tensors& other, bool from_tail) {
+                const Tensors& other, const Tensors& halos, bool from_tail) {
   check_is_state(y, "y");
-  STD_TORCH_CHECK(other.size() == w.size(), "expected one w and one other for each link");
+  STD_TORCH_CHECK(other.size() == w.size() && (halos.empty() || halos.size() == w.size()),
+                  "expected one w and one other for each link, and one of halos, or none");
   for (const Tensor& x : other) check_is_state(x, "other");
   const int64_t columns = structure.empty() ? 0 : structure[0].numel() - 1;
   const PassRows pass(y, w, edge_val, seg_val, loop, seg_loop, structure, pairs, near_rows, far_rows, columns,
                       from_tail);
   std::vector<Link> links;
   for (size_t l = 0; l < w.size(); ++l) {
-    Link& link = links.emplace_back(pass.link(l, other[l].size(0)));
+    const MaybeTensor halo = halos.empty() ? MaybeTensor() : MaybeTensor(halos[l]);
+    Link& link = links.emplace_back(pass.link(l, other[l].size(0) + (halo ? halo->size(0) : 0)));
     link.other = pass.check_state(other[l], y, link.rank, "other").const_data_ptr();
+    link.halo = pass.halo_of(other[l], halo, link.rank);
   }
   const int64_t at_once = mixed_at_once(links, pass.rank, pass.relations);
   const auto workspace = [&](int64_t rank) { return new_state(w[0], columns, rank, pass.features); };

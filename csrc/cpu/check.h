@@ -31,24 +31,25 @@ template <> struct UnsignedOf<int64_t> {
   using type = uint64_t;
 };
 
-template <class I> const char* check_segments(const Segments& g, Team team) {
+template <class I> const char* check_segments(const Segments& g, int64_t columns, Team team) {
   typedef typename UnsignedOf<I>::type U;  // one comparison for both ends of a range
   const I* col = (const I*)g.col;
   if (!is_partition(team, (const I*)g.row_ptr, g.nodes, g.segments))
     return "row_ptr must rise from 0 to the number of segments";
-  if (!is_partition(team, (const I*)g.seg_ptr, g.segments, g.edges))
-    return "seg_ptr must rise from 0 to the number of edges";
   const uint32_t relations = uint32_t(g.relations);
   if (!all_hold(team, g.segments, [&](int64_t s) { return uint32_t(g.seg_rel[s]) < relations; }))
     return "seg_rel must lie in [0, number of relations)";
-  const U nodes = U(g.nodes);
-  if (!all_hold(team, g.edges, [=](int64_t e) { return U(col[e]) < nodes; }))
-    return "col must lie in [0, number of nodes)";
+  if (!g.seg_ptr) return nullptr;
+  if (!is_partition(team, (const I*)g.seg_ptr, g.segments, g.edges))
+    return "seg_ptr must rise from 0 to the number of edges";
+  const U limit = U(columns);
+  if (!all_hold(team, g.edges, [=](int64_t e) { return U(col[e]) < limit; }))
+    return "col must lie in [0, number of columns)";
   return nullptr;
 }
 
-const char* check(const Segments& g, Team team) {
-  return g.wide ? check_segments<int64_t>(g, team) : check_segments<int32_t>(g, team);
+const char* check(const Segments& g, int64_t columns, Team team) {
+  return g.wide ? check_segments<int64_t>(g, columns, team) : check_segments<int32_t>(g, columns, team);
 }
 
 }  // namespace

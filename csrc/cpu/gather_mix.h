@@ -92,7 +92,7 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
           A* const sums = &panel[b * width()];
           relation[b] = pass.g_.seg_rel[s];
           block[b] = sums;
-          gather_segment<R * F>(pass.g_, s, (const T*)pass.job_.x, width(), width(), sums);
+          gather_from_state(s, sums);
         }
         const bool self = first && near >= 0 && pass.diagonal_;
         if (self) block[count] = as_sums((const T*)pass.job_.x + near * width(), width(), &panel[count * width()]);
@@ -100,6 +100,14 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
         if (pass.dw_) multiply_links(n, block, relation, count, self);
         first = false;
       } while (s < end);
+    }
+
+    // A state in two places is rare: only where its width is known, and code is short, is that inlined too.
+    TENSUS_INLINE void gather_from_state(int64_t s, A* sums) const {
+      const Parted<T> parted(pass.job_.x, pass.job_.halo, width());
+      if (!pass.job_.halo.rows) gather_segment<R * F>(pass.g_, s, Whole<T>{parted.x}, width(), width(), sums);
+      else if constexpr (R * F > 0) gather_segment<R * F>(pass.g_, s, parted, width(), width(), sums);
+      else gather_any(pass.g_, s, parted, width(), sums);
     }
 
     // The next row of a link's state. Rows follow each other, but too many streams run side by side for the hardware.

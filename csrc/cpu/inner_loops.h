@@ -11,17 +11,37 @@ constexpr int64_t kPrefetch = 8;  // edges ahead
 // Ranks and features that are template arguments are known at compile time, unless they are 0.
 template <int N> TENSUS_INLINE int64_t known(int64_t number) { return N ? N : number; }
 
+// The rows of a state, `stride` numbers apart: all in one place, or some of them in another.
+template <class T> struct Whole {
+  using Number = T;
+  const T* x;
+
+  TENSUS_INLINE const T* row(int64_t n, int64_t stride) const { return x + n * stride; }
+};
+
+template <class T> struct Parted {
+  using Number = T;
+  const T *x, *apart;  // from both, a row is as far as its number says
+  int64_t border;
+
+  Parted(const void* state, const Halo& halo, int64_t stride)
+      : x((const T*)state), apart(halo.rows ? (const T*)halo.rows - halo.border * stride : nullptr),
+        border(halo.border) {}
+
+  TENSUS_INLINE const T* row(int64_t n, int64_t stride) const { return (n < border ? x : apart) + n * stride; }
+};
+
 // out[t] = sum over the edges of a segment of value * x[col, t], t = 0 .. width; the tile of sums stays in registers.
 // Rows of x are `stride` apart, and exactly their width if that is known. `readable` entries of col may be read, which
 // is at least `count`: the rows of the next segments are prefetched too.
-template <int W, bool kWeighted, class T, class I>
-TENSUS_INLINE void gather(const T* x, int64_t width, int64_t stride, const I* col, const Sum<T>* value, int64_t count,
-                          int64_t readable, Sum<T> scale, Sum<T>* out) {
-  using A = Sum<T>;
+template <int W, bool kWeighted, class X, class I, class A>
+TENSUS_INLINE void gather(const X& x, int64_t width, int64_t stride, const I* col, const A* value, int64_t count,
+                          int64_t readable, A scale, A* out) {
+  using T = typename X::Number;
   for_tiles<A, 8>(known<W>(width), [&]<int V, int L>(int64_t t) TENSUS_FORCE {
     Pack<A, L> sum[V] = {};
     const auto add = [&](int64_t e) TENSUS_FORCE {
-      const T* row = x + int64_t(col[e]) * known<W>(stride) + t;
+      const T* row = x.row(int64_t(col[e]), known<W>(stride)) + t;
       for (int v = 0; v < V; ++v) {
         if constexpr (kWeighted) sum[v] += value[e] * load<L>(row + v * L);
         else sum[v] += load<L>(row + v * L);
@@ -29,7 +49,7 @@ TENSUS_INLINE void gather(const T* x, int64_t width, int64_t stride, const I* co
     };
     int64_t e = 0;
     for (const int64_t end = smaller(count, readable - kPrefetch); e < end; ++e) {
-      const char* ahead = (const char*)(x + int64_t(col[e + kPrefetch]) * known<W>(stride) + t);
+      const char* ahead = (const char*)(x.row(int64_t(col[e + kPrefetch]), known<W>(stride)) + t);
       for (int b = 0; b < V * L * int(sizeof(T)); b += 64) __builtin_prefetch(ahead + b);
       add(e);
     }
@@ -40,36 +60,41 @@ TENSUS_INLINE void gather(const T* x, int64_t width, int64_t stride, const I* co
 
 constexpr int64_t kPartEdges = 2048;  // more edges are summed in parts, so that errors do not grow with their number
 
-template <int W, class T, class I>
-TENSUS_INLINE void gather_edges(const Rows<Sum<T>, I>& g, int64_t begin, int64_t count, Sum<T> scale, const T* x,
-                                int64_t width, int64_t stride, Sum<T>* out) {
+template <int W, class X, class I, class A>
+TENSUS_INLINE void gather_edges(const Rows<A, I>& g, int64_t begin, int64_t count, A scale, const X& x, int64_t width,
+                                int64_t stride, A* out) {
   const int64_t readable = g.edges - begin;
   if (g.edge_val) gather<W, true>(x, width, stride, g.col + begin, g.edge_val + begin, count, readable, scale, out);
-  else gather<W, false>(x, width, stride, g.col + begin, (const Sum<T>*)nullptr, count, readable, scale, out);
+  else gather<W, false>(x, width, stride, g.col + begin, (const A*)nullptr, count, readable, scale, out);
 }
 
 // Sums of kPartEdges edges, kPartEdges of which are summed in their turn.
-template <class T, class I>
-__attribute__((noinline)) void gather_long(const Rows<Sum<T>, I>& g, int64_t begin, int64_t count, Sum<T> scale,
-                                           const T* x, int64_t width, int64_t stride, Sum<T>* out) {
+template <class X, class I, class A>
+__attribute__((noinline)) void gather_long(const Rows<A, I>& g, int64_t begin, int64_t count, A scale, const X& x,
+                                           int64_t width, int64_t stride, A* out) {
   const int64_t step = count > kPartEdges * kPartEdges ? kPartEdges * kPartEdges : kPartEdges;
-  const Scratch<Sum<T>> part(width);
+  const Scratch<A> part(width);
   for (int64_t done = 0; done < count; done += step) {
     const int64_t size = smaller(count - done, step);
-    Sum<T>* const to = done ? part.get() : out;
+    A* const to = done ? part.get() : out;
     if (size > kPartEdges) gather_long(g, begin + done, size, scale, x, width, stride, to);
     else gather_edges<0>(g, begin + done, size, scale, x, width, stride, to);
     for (int64_t t = 0; done && t < width; ++t) out[t] += part[t];
   }
 }
 
-template <int W, class T, class I>
-TENSUS_INLINE void gather_segment(const Rows<Sum<T>, I>& g, int64_t s, const T* x, int64_t width, int64_t stride,
-                                  Sum<T>* out) {
+template <int W, class X, class I, class A>
+TENSUS_INLINE void gather_segment(const Rows<A, I>& g, int64_t s, const X& x, int64_t width, int64_t stride, A* out) {
   const int64_t begin = g.seg_ptr[s], count = g.seg_ptr[s + 1] - begin;
-  const Sum<T> scale = g.seg_val ? g.seg_val[s] : Sum<T>(1);
+  const A scale = g.seg_val ? g.seg_val[s] : A(1);
   if (count > kPartEdges) gather_long(g, begin, count, scale, x, width, stride, out);
   else gather_edges<W>(g, begin, count, scale, x, width, stride, out);
+}
+
+// The same, not inlined.
+template <class X, class I, class A>
+__attribute__((noinline)) void gather_any(const Rows<A, I>& g, int64_t s, const X& x, int64_t width, A* out) {
+  gather_segment<0>(g, s, x, width, width, out);
 }
 
 // Calls with_rank<R>(): loops over a rank of 1 or 2 are unrolled. R = 0 stands for all other ranks, whose own work is

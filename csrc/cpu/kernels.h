@@ -26,6 +26,7 @@ struct GatherMix {
   Team team;
   RowMap row = nullptr;  // of x
   Groups groups = {};
+  Halo halo = {};  // of x
 };
 
 struct MixGather {
@@ -62,9 +63,10 @@ struct Kernels {
   void (*gather_mix)(Real, const GatherMix&);
   void (*mix_gather)(Real, const MixGather&);
   void (*edge_gradient)(Real, const EdgeGradient&);
-  // Null if the structure is sound (monotone pointers that end where they should, every index in range),
-  // else what is wrong. Everything else trusts the structure, so call this first.
-  const char* (*check)(const Segments&, Team);
+  // Null if a structure of so many columns is sound (monotone pointers that end where they should, every index in
+  // range), else what is wrong; without seg_ptr, row_ptr and seg_rel alone count. Everything else trusts the structure,
+  // so call this first.
+  const char* (*check)(const Segments&, int64_t columns, Team);
 };
 
 // The kernels in use: the best this machine runs, or the ones that were asked for.

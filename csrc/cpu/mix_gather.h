@@ -107,7 +107,7 @@ template <class T, class I, int U> class MixGatherPass {
           for (int64_t s = g_.row_ptr[n]; row >= 0 && s < g_.row_ptr[n + 1]; ++s) {
             const int64_t place = relations.place(g_.seg_rel[s]);
             if (place < 0) continue;
-            gather_segment<0>(g_, s, (const A*)job_.mixed + place * width_, width_, stride, segment.get());
+            gather_segment<0>(g_, s, Whole<A>{(const A*)job_.mixed + place * width_}, width_, stride, segment.get());
             A* const sums = sums_of(n, row);
             for_tiles<A, 1>(width_, [&]<int, int L>(int64_t t) TENSUS_FORCE {
               store<L>(sums + t, load<L>(sums + t) + load<L>(segment.get() + t));

@@ -1,6 +1,7 @@
 #include "sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace tensus {
@@ -30,79 +31,53 @@ void draw(uint64_t state, int64_t n, int64_t count, std::vector<int64_t>& drawn)
   }
 }
 
-// Numbers nodes in the order in which they are found: a hash table with open addresses.
-class Finder {
+// A set of nodes of the whole graph, a bit for each of them, which numbers its members in ascending order.
+class NodeSet {
  public:
-  explicit Finder(int64_t expected) {
-    while (int64_t(slots_.size()) < 4 * expected) slots_.resize(slots_.empty() ? 64 : 2 * slots_.size(), kFree);
+  explicit NodeSet(int64_t nodes) : bits_(nodes / 64 + 1), before_(bits_.size()) {}
+
+  // Whether it is new.
+  bool insert(int64_t node) {
+    uint64_t& word = bits_[node / 64];
+    const uint64_t bit = uint64_t(1) << (node % 64), known = word & bit;
+    word |= bit;
+    return !known;
   }
 
-  int32_t number(int32_t node) {
-    if (2 * found_.size() >= slots_.size()) grow();
-    Slot& slot = find(node);
-    if (slot.number < 0) {
-      slot = {node, int32_t(found_.size())};
-      found_.push_back(node);
+  // Once all are there.
+  void number() {
+    int32_t total = 0;
+    for (size_t w = 0; w < bits_.size(); ++w) {
+      before_[w] = total;
+      total += std::popcount(bits_[w]);
     }
-    return slot.number;
   }
 
-  const std::vector<int32_t>& found() const { return found_; }
+  int32_t number_of(int64_t node) const {
+    const uint64_t below = (uint64_t(1) << (node % 64)) - 1;
+    return before_[node / 64] + std::popcount(bits_[node / 64] & below);
+  }
 
  private:
-  struct Slot {
-    int32_t node, number;
-  };
-  static constexpr Slot kFree{0, -1};
-
-  Slot& find(int32_t node) {
-    const size_t mask = slots_.size() - 1;
-    size_t at = (uint64_t(uint32_t(node)) * 0x9e3779b97f4a7c15 >> 32) & mask;
-    while (slots_[at].number >= 0 && slots_[at].node != node) at = (at + 1) & mask;
-    return slots_[at];
-  }
-
-  void grow() {
-    slots_.assign(std::max<size_t>(64, 2 * slots_.size()), kFree);
-    for (size_t k = 0; k < found_.size(); ++k) find(found_[k]) = {found_[k], int32_t(k)};
-  }
-
-  std::vector<Slot> slots_;
-  std::vector<int32_t> found_;
+  std::vector<uint64_t> bits_;
+  std::vector<int32_t> before_;  // members before each word
 };
-
-// The numbers of the keys in ascending order of the keys, which are below 2^31: a radix sort.
-std::vector<int32_t> sorted_order(const std::vector<int32_t>& keys) {
-  std::vector<int32_t> order(keys.size()), from(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  const uint32_t largest = keys.empty() ? 0 : uint32_t(*std::max_element(keys.begin(), keys.end()));
-  constexpr int kBits = 11;
-  for (int shift = 0; shift < 32 && (largest >> shift) != 0; shift += kBits) {
-    const auto digit = [&](int32_t k) { return (uint32_t(keys[k]) >> shift) & ((1u << kBits) - 1); };
-    std::vector<int64_t> start((1u << kBits) + 1);
-    for (const int32_t k : order) ++start[digit(k) + 1];
-    std::partial_sum(start.begin(), start.end(), start.begin());
-    from.swap(order);
-    for (const int32_t k : from) order[start[digit(k)]++] = k;
-  }
-  return order;
-}
 
 // What was drawn, in the order in which nodes were found.
 template <class I> class Drawn {
  public:
-  explicit Drawn(const Sampling& s) : s_(s), finder_(s.count) {}
+  explicit Drawn(const Sampling& s) : s_(s), nodes_(s.whole.nodes) {}
 
   const char* walk() {
     for (int64_t k = 0; k < s_.count; ++k) {
       if (s_.seeds[k] < 0 || s_.seeds[k] >= s_.whole.nodes) return "seeds must be nodes of the graph";
-      finder_.number(int32_t(s_.seeds[k]));
+      find(s_.seeds[k]);
     }
     size_t begin = 0;
     for (int64_t hop = 0; hop < s_.hops; ++hop) {
-      const size_t end = finder_.found().size();
+      const size_t end = found_.size();
       for (size_t k = begin; k < end; ++k)
-        if (const char* problem = row(finder_.found()[k], s_.fan_out + hop * s_.whole.relations)) return problem;
+        if (const char* problem = row(found_[k], s_.fan_out + hop * s_.whole.relations)) return problem;
       begin = end;
     }
     return nullptr;
@@ -110,44 +85,50 @@ template <class I> class Drawn {
 
   // The same in the order of the nodes.
   void order(Block& block) {
-    const std::vector<int32_t> order = sorted_order(finder_.found());
-    const size_t nodes = order.size();
-    std::vector<int32_t> rank(nodes);
-    for (size_t r = 0; r < nodes; ++r) rank[order[r]] = int32_t(r);
-    block.node.reserve(nodes);
-    for (const int32_t k : order) block.node.push_back(finder_.found()[k]);
-    for (int64_t k = 0; k < s_.count; ++k) block.seed_row.push_back(rank[finder_.number(int32_t(s_.seeds[k]))]);
+    nodes_.number();
+    const size_t nodes = found_.size();
+    std::vector<int32_t> place(nodes);  // of each row, where it was found
+    block.node.resize(nodes), block.seed_row.resize(s_.count);
+    for (size_t k = 0; k < nodes; ++k) {
+      const int32_t r = nodes_.number_of(found_[k]);
+      place[r] = int32_t(k), block.node[r] = found_[k];
+    }
+    for (int64_t k = 0; k < s_.count; ++k) block.seed_row[k] = nodes_.number_of(s_.seeds[k]);
     Block::Structure& to = block.forward;
-    to.row_ptr.assign(1, 0), to.seg_ptr.assign(1, 0);
-    to.row_ptr.reserve(nodes + 1), to.seg_ptr.reserve(segments_.size() + 1);
-    to.seg_rel.reserve(segments_.size()), block.segment.reserve(segments_.size());
-    to.col.reserve(col_.size()), block.edge.reserve(col_.size());
-    for (const int32_t k : order) {
-      const bool expanded = size_t(k) < rows_.size();
-      for (size_t s = expanded ? rows_[k] : 0; s < (expanded ? row_end(k) : 0); ++s) {
-        const Segment& segment = segments_[s];
-        const size_t end = s + 1 < segments_.size() ? segments_[s + 1].begin : col_.size();
-        for (size_t e = segment.begin; e < end; ++e) {
-          to.col.push_back(rank[col_[e]]);
-          block.edge.push_back(edge_[e]);
+    to.row_ptr.resize(nodes + 1), to.seg_ptr.resize(segments_.size() + 1), to.seg_rel.resize(segments_.size());
+    block.segment.resize(segments_.size()), to.col.resize(edges_), block.edge.resize(edges_);
+    const I *const seg_ptr = static_cast<const I*>(s_.whole.seg_ptr), *const col = static_cast<const I*>(s_.whole.col);
+    int32_t segment = 0, edge = 0;
+    for (size_t r = 0; r < nodes; ++r) {
+      const size_t k = place[r];
+      for (size_t s = k < rows_.size() ? rows_[k] : row_end(k); s < row_end(k); ++s) {
+        const Segment& from = segments_[s];
+        to.seg_rel[segment] = s_.whole.seg_rel[from.whole];
+        block.segment[segment] = from.whole;
+        for (int64_t e = 0; e < from.count; ++e, ++edge) {
+          block.edge[edge] = from.drawn < 0 ? seg_ptr[from.whole] + e : drawn_[from.drawn + e];
+          to.col[edge] = nodes_.number_of(col[block.edge[edge]]);
         }
-        to.seg_rel.push_back(s_.whole.seg_rel[segment.whole]);
-        to.seg_ptr.push_back(int32_t(to.col.size()));
-        block.segment.push_back(segment.whole);
+        to.seg_ptr[++segment] = edge;
       }
-      to.row_ptr.push_back(int32_t(to.seg_rel.size()));
+      to.row_ptr[r + 1] = segment;
     }
   }
 
-  size_t edges() const { return col_.size(); }
+  size_t edges() const { return edges_; }
 
  private:
   struct Segment {
     int64_t whole;
-    size_t begin;
+    int64_t count;  // edges that are kept
+    int64_t drawn;  // where these stand among all that were drawn; negative: the whole segment
   };
 
   size_t row_end(size_t k) const { return k + 1 < rows_.size() ? rows_[k + 1] : segments_.size(); }
+
+  void find(int64_t node) {
+    if (nodes_.insert(node)) found_.push_back(int32_t(node));
+  }
 
   const char* row(int64_t n, const int64_t* fan_out) {
     const Segments& g = s_.whole;
@@ -161,34 +142,39 @@ template <class I> class Drawn {
       if (uint32_t(g.seg_rel[s]) >= uint64_t(g.relations)) return "seg_rel must lie in [0, number of relations)";
       const int64_t wanted = fan_out[g.seg_rel[s]], all = end - begin;
       if (wanted == 0 || all == 0) continue;
-      segments_.push_back({s, col_.size()});
+      const bool whole = wanted < 0 || wanted >= all;
+      segments_.push_back({s, whole ? all : wanted, whole ? -1 : int64_t(drawn_.size())});
+      edges_ += segments_.back().count;
       bool in_range = true;
-      if (wanted < 0 || wanted >= all) {
-        for (int64_t e = begin; e < end; ++e) in_range &= add(e);
+      if (whole) {
+        for (int64_t e = begin; e < end; ++e) in_range &= reach(e);
       } else {
         uint64_t state = s_.seed, mixed = next_bits(state) ^ uint64_t(s);
         draw(next_bits(mixed), all, wanted, positions_);
-        for (const int64_t k : positions_) in_range &= add(begin + k);
+        for (const int64_t k : positions_) {
+          drawn_.push_back(begin + k);
+          in_range &= reach(begin + k);
+        }
       }
       if (!in_range) return "col must lie in [0, number of nodes)";
     }
     return nullptr;
   }
 
-  bool add(int64_t e) {
+  bool reach(int64_t e) {
     const I node = static_cast<const I*>(s_.whole.col)[e];
     if (node < 0 || node >= s_.whole.nodes) return false;
-    col_.push_back(finder_.number(int32_t(node)));
-    edge_.push_back(e);
+    find(node);
     return true;
   }
 
   const Sampling& s_;
-  Finder finder_;
+  NodeSet nodes_;
+  std::vector<int32_t> found_;
   std::vector<size_t> rows_;  // the first segment of every row that was walked from
   std::vector<Segment> segments_;
-  std::vector<int32_t> col_;
-  std::vector<int64_t> edge_, positions_;
+  std::vector<int64_t> drawn_, positions_;
+  size_t edges_ = 0;
 };
 
 // The transpose: edges of one relation after the other, in the order of their rows, go to the end of their columns.

@@ -117,7 +117,8 @@ template <class T, class I, int U> class NodeMix {
     for (int64_t l = 0; l < count_; matrices += links_[l++].rank * columns * stripes) {
       const int64_t row = row_of<I>(links_[l].row, n), size = links_[l].rank * features_;
       if (row < 0) continue;
-      const A* block = as_sums((const T*)links_[l].other + row * size, size, buffer);
+      const Parted<T> state(links_[l].other, links_[l].halo, size);
+      const A* block = as_sums(state.row(row, size), size, buffer);
       mix<0, 0, 0, U>(&block, &matrices, 1, links_[l].rank, columns, features_, out, accumulate);
       accumulate = true;
     }

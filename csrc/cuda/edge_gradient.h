@@ -23,7 +23,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const int e = first + u * pass.teams + team_of(pass);
-        if (e < count && f < pass.features) rows[u].read(pass, first_node<T>(pass, p0, f), pass.col[begin + e], p0);
+        if (e >= count || f >= pass.end) continue;
+        const I row = row_of(pass.row, pass.col[begin + e]);
+        if (row >= 0) rows[u].read(pass, first_node<T>(pass, p0, f), row, p0);
       }
 #pragma unroll
       for (int u = 0; u < U; ++u) {
@@ -39,38 +41,40 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
     }
   };
 
-  const auto segment = [&](int64_t row, int relation, I begin, int count) {
+  const auto segment = [&](I node, int relation, I begin, int count) {
 #pragma unroll 1
-    for (int tile = 0; tile == 0 || tile < pass.features; tile += pass.lanes * V) {  // once at least: zero features
+    for (int tile = pass.begin; tile == 0 || tile < pass.end; tile += pass.lanes * V) {  // once at least: zero features
       const int f = tile + lane_of(pass) * V;
+      const A* const own = w + group_of(pass, f) * pass.group_size;
 #pragma unroll 1
       for (int p0 = 0; p0 < pass.rank; p0 += P) {
         A mixed[P][V] = {};
 #pragma unroll 1
-        for (int c = 0; c < pass.columns && f < pass.features; ++c) {
-          const T* from = static_cast<const T*>(pass.column[c].other) + row * pass.column[c].stride + f;
+        for (int c = 0; c < pass.columns && f < pass.end; ++c) {
+          const T* from = place<const T>(pass.column[c].other, pass.column[c], node, f);
+          if (!from) continue;
           const Vec<T, V> other = load<V>(from);
 #pragma unroll
           for (int p = 0; p < P; ++p) {
-            const A weight = w[(relation * pass.ranks + p0 + p) * pass.width + c];
+            const A weight = own[(relation * pass.ranks + p0 + p) * pass.width + c];
 #pragma unroll
             for (int v = 0; v < V; ++v) mixed[p][v] += weight * widen(other.at[v]);
           }
         }
-        products(begin, count, p0, f, mixed, !pass.accumulate && tile == 0 && p0 == 0);
+        products(begin, count, p0, f, mixed, !pass.accumulate && tile == pass.begin && p0 == 0);
       }
     }
   };
 
 #pragma unroll 1
   for (Unit<I> unit = Unit<I>(blockIdx.x) * kWarps + warp_index(); unit < pass.units; unit += gridDim.x * kWarps) {
-    const I row = row_of(pass, unit);
-    if (row < 0) continue;
+    if (!has_work(pass, unit)) continue;
+    const I node = node_of(pass, unit);
 #pragma unroll 1
-    for (I s = pass.row_ptr[row]; s < pass.row_ptr[row + 1]; ++s) {
+    for (I s = pass.row_ptr[node]; s < pass.row_ptr[node + 1]; ++s) {
       const Edges<I> edges = edges_of(pass, unit, s);
       if (edges.begin < edges.end && uses(pass, pass.seg_rel[s]))
-        segment(row, pass.seg_rel[s], edges.begin, int(edges.end - edges.begin));
+        segment(node, pass.seg_rel[s], edges.begin, int(edges.end - edges.begin));
     }
   }
 }

@@ -6,13 +6,17 @@
 namespace tensus::cuda {
 
 constexpr int kPair = 2;  // columns whose products are taken together
-constexpr int kFinishThreads = 512;
+#ifndef TENSUS_FINISH_THREADS
+#define TENSUS_FINISH_THREADS 512
+#endif
+constexpr int kFinishThreads = TENSUS_FINISH_THREADS;
 
 // Shared memory holds the columns, for the teams of a warp look at different ones, and whether there are self-loops,
 // then the packed weights and the sums of dw, unless these are too many. Where they are is worked out again at every
 // use: registers are scarce.
 struct Header {
   Column column[kMaxColumns];
+  int group[kThreads];  // of the features of each thread, where there are several
   alignas(16) bool looped;
 };
 
@@ -38,16 +42,17 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
   using A = Sum<T>;
 
   const Pass<A, I>& pass;
-  I row;
+  I node;
   int f;  // the first of its features; a thread beyond the last one only takes part in the exchanges
   A out[Q][V];
 
-  __device__ __forceinline__ bool active() const { return f < pass.features; }
+  __device__ __forceinline__ bool active() const { return f < pass.end; }
+  __device__ __forceinline__ int group() const { return pass.groups > 1 ? header().group[threadIdx.x] : 0; }
   __device__ __forceinline__ bool mixes() const { return team_of(pass) < pass.mixers; }
   __device__ __forceinline__ int first_column() const { return (team_of(pass) & (pass.mixers - 1)) * Q; }
   __device__ __forceinline__ const Column& column(int c) const { return header().column[c]; }
   __device__ __forceinline__ int at(int relation, int p) const {
-    return (relation * pass.ranks + p) * pass.width + first_column();
+    return group() * pass.group_size + (relation * pass.ranks + p) * pass.width + first_column();
   }
   __device__ __forceinline__ Vec<A, Q> weights(int relation, int p) const {
     return load<Q>(packed_weights(pass) + at(relation, p));
@@ -55,11 +60,23 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 
   // sum[p, v] = the sum over some edges of value * x[col, p0 + p, f + v]; every team has the whole sum.
   __device__ __forceinline__ void gather(I begin, int count, int p0, A (&sum)[P][V]) const {
-    constexpr int U = (kGradient ? 2 : 4) / P;  // edges in flight, as far as registers go
 #pragma unroll
     for (int p = 0; p < P; ++p)
 #pragma unroll
       for (int v = 0; v < V; ++v) sum[p][v] = 0;
+    pass.row ? add_edges<true>(begin, count, p0, sum) : add_edges<false>(begin, count, p0, sum);
+#pragma unroll 1
+    for (int bit = pass.lanes; bit < 32; bit <<= 1)  // over the teams
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum[p][v] += __shfl_xor_sync(kWarp, sum[p][v], bit);
+  }
+
+  // This team's share of the edges; with kMapped, x may lack some of their nodes.
+  template <bool kMapped>
+  __device__ __forceinline__ void add_edges(I begin, int count, int p0, A (&sum)[P][V]) const {
+    constexpr int U = (kGradient ? 2 : 4) / P;  // edges in flight, as far as registers go
     const char* const first = first_node<T>(pass, p0, f);
 #pragma unroll 1
     for (int e = team_of(pass); e < count; e += U * pass.teams) {
@@ -70,7 +87,12 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
         const int mine = e + u * pass.teams;
         value[u] = 1;
         if (mine >= count || !active()) continue;
-        rows[u].read(pass, first, pass.col[begin + mine], p0);
+        I row = pass.col[begin + mine];
+        if constexpr (kMapped) {
+          row = row_of(pass.row, row);
+          if (row < 0) continue;
+        }
+        rows[u].read(pass, first, row, p0);
         if (pass.edge_val) value[u] = pass.edge_val[begin + mine];
       }
 #pragma unroll
@@ -80,12 +102,6 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 #pragma unroll
           for (int v = 0; v < V; ++v) sum[p][v] += value[u] * widen(rows[u].rank[p].at[v]);
     }
-#pragma unroll 1
-    for (int bit = pass.lanes; bit < 32; bit <<= 1)  // over the teams
-#pragma unroll
-      for (int p = 0; p < P; ++p)
-#pragma unroll
-        for (int v = 0; v < V; ++v) sum[p][v] += __shfl_xor_sync(kWarp, sum[p][v], bit);
   }
 
   __device__ __forceinline__ void mix(const A (&sum)[V], const Vec<A, Q>& weights) {
@@ -95,8 +111,8 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
       for (int v = 0; v < V; ++v) out[q][v] += weights.at[q] * sum[v];
   }
 
-  // The products <sum[p], other[q]> over all features, of two columns at a time: lane p + P q of a team has that one,
-  // and add(its place among the gradients, product) adds it.
+  // The products <sum[p], other[q]> over the features of a group, of two columns at a time; add(their place among the
+  // gradients of relation 0 and rank 0, product) adds each.
   template <class Add> __device__ __forceinline__ void products(const A (&sum)[P][V], const Add& add) const {
 #pragma unroll 1  // unrolled, it spills registers
     for (int q0 = 0; q0 < Q; q0 += kPair) {
@@ -105,8 +121,8 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
       for (int q = 0; q < kPair; ++q) {
         const int c = first_column() + q0 + q;
         other[q] = Vec<T, V>{};
-        if (active() && c < pass.columns && column(c).other)
-          other[q] = load<V>(static_cast<const T*>(column(c).other) + int64_t(row) * column(c).stride + f);
+        if (!active() || c >= pass.columns || !column(c).other) continue;
+        if (const T* from = place<const T>(column(c).other, column(c), fresh(node), f)) other[q] = load<V>(from);
       }
       A dot[P * kPair];
 #pragma unroll
@@ -115,7 +131,19 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 #pragma unroll
         for (int v = 0; v < V; ++v) dot[k] += sum[k % P][v] * widen(other[k / P].at[v]);
       }
-      // Two lanes share their products: each keeps half of them, so that K products cost K - 1 exchanges, not K log K.
+      const auto add_to = [&](int p, int q, A product) {
+        add(block_gradients(pass) + warp_index() * pass.packed + at(0, p) + q0 + q, product);
+      };
+      if (pass.groups > 1) {
+#pragma unroll
+        for (int k = 0; k < P * kPair; ++k) {
+          const A product = sum_of_group(dot[k]);
+          if (mixes() && first_of_group()) add_to(k % P, k / P, product);
+        }
+        continue;
+      }
+      // Lane p + P q of a team has the product of p and q. Two lanes share their products: each keeps half of them, so
+      // that K products cost K - 1 exchanges, not K log K.
 #pragma unroll
       for (int half = P * kPair / 2; half > 0; half /= 2) {
         const bool upper = lane_of(pass) & half;
@@ -126,10 +154,24 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
         }
       }
       const A product = sum_over(dot[0], P * kPair, pass.lanes);
-      const int lane = lane_of(pass), p = lane % P, q = q0 + lane / P;
-      if (mixes() && lane < P * kPair)
-        add(block_gradients(pass) + warp_index() * pass.packed + p * pass.width + first_column() + q, product);
+      const int lane = lane_of(pass);
+      if (mixes() && lane < P * kPair) add_to(lane % P, lane / P, product);
     }
+  }
+
+  __device__ __forceinline__ bool first_of_group() const {
+    return active() && (lane_of(pass) == 0 || (group() > 0 && f == pass.group_end[group() - 1]));
+  }
+
+  // Lanes of a group are neighbours: the first one in its team gets the sum over all of them.
+  __device__ __forceinline__ A sum_of_group(A value) const {
+    const int left = smaller(pass.lanes - lane_of(pass), (pass.group_end[group()] - f + V - 1) / V);
+#pragma unroll 1
+    for (int step = 1; step < pass.lanes; step <<= 1) {
+      const A other = __shfl_down_sync(kWarp, value, step);
+      if (step < left) value += other;
+    }
+    return value;
   }
 
   __device__ __forceinline__ void segment(int relation, A scale, I begin, int count, int p0) {
@@ -160,7 +202,8 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
       }
     });
     Rows<T, P, V> rows;
-    if (active()) rows.read(pass, first_node<T>(pass, p0, f), row, p0);
+    const I row = row_of(pass.row, node);
+    if (active() && row >= 0) rows.read(pass, first_node<T>(pass, p0, f), row, p0);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
@@ -177,9 +220,9 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 
   template <class Correct> __device__ __forceinline__ void each_correction(const Correct& correct) const {
     if (!pass.seg_loop) return;
-    const I last = pass.pair_ptr[row + 1];
+    const I last = pass.pair_ptr[node + 1];
 #pragma unroll 1
-    for (I s = pass.pair_ptr[row]; s < last; ++s) {
+    for (I s = pass.pair_ptr[node]; s < last; ++s) {
       const int relation = pass.pair_rel[s];
       correct(relation, pass.seg_loop[s] - pass.loop[relation]);
     }
@@ -193,7 +236,7 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 #pragma unroll 1
     for (int p0 = 0; p0 < (P == 1 ? 1 : pass.rank); p0 += P) {  // P = 1 is for rank 1 alone
 #pragma unroll 1
-      for (I s = pass.row_ptr[row]; s < pass.row_ptr[row + 1]; ++s) {
+      for (I s = pass.row_ptr[node]; s < pass.row_ptr[fresh(node) + 1]; ++s) {
         const int relation = pass.seg_rel[s];
         const A scale = pass.seg_val ? pass.seg_val[s] : A(1);
         const Edges<I> edges = edges_of(pass, unit, s);
@@ -224,8 +267,8 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
       const int c = first_column() + q;
       sums[q] = Vec<T, V>{}, to[q] = nullptr;
       if (c >= pass.columns || !column(c).out) continue;
-      to[q] = static_cast<T*>(column(c).out) + int64_t(row) * column(c).stride + f;
-      if (column(c).accumulate) sums[q] = load<V>(to[q]);
+      to[q] = place<T>(column(c).out, column(c), fresh(node), f);
+      if (to[q] && column(c).accumulate) sums[q] = load<V>(to[q]);
     }
 #pragma unroll
     for (int q = 0; q < Q; ++q) {
@@ -263,10 +306,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
   RowMix<T, I, P, Q, V, kGradient> mix{pass, 0, 0, {}};
 #pragma unroll 1
   for (Unit<I> unit = Unit<I>(blockIdx.x) * kWarps + warp_index(); unit < pass.units; unit += gridDim.x * kWarps) {
-    mix.row = row_of(pass, unit);
-    if (mix.row < 0) continue;
+    if (!has_work(pass, unit)) continue;
+    mix.node = node_of(pass, unit);
 #pragma unroll 1
-    for (mix.f = lane_of(pass) * V; mix.f - lane_of(pass) * V < pass.features; mix.f += pass.lanes * V) {
+    for (mix.f = pass.begin + lane_of(pass) * V; mix.f - lane_of(pass) * V < pass.end; mix.f += pass.lanes * V) {
+      if (pass.groups > 1) header().group[threadIdx.x] = group_of(pass, mix.f);
       mix.run(unit);
       mix.write(is_part(pass, unit) ? partial_of(pass, unit) : nullptr);
     }
@@ -286,12 +330,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
 
 // ---------------------------------------------------------------------------------------------- what is left to add up
 
-// The sum of term(0), ..., term(count - 1), always in the same order; many loads are on their way at a time.
-template <class S, class Term> __device__ __forceinline__ S sum_of(int64_t count, const Term& term) {
-  constexpr int kBatch = 8;
+// The sum of term(0), ..., term(count - 1), always in the same order; kBatch loads are on their way at a time.
+template <class S, int kBatch, class Term> __device__ __forceinline__ S sum_of(int count, const Term& term) {
   S sum[kBatch] = {};
 #pragma unroll 1
-  for (int64_t n = 0; n < count; n += kBatch) {
+  for (int n = 0; n < count; n += kBatch) {
     decltype(term(n)) value[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) value[k] = n + k < count ? term(n + k) : 0;
@@ -311,11 +354,13 @@ template <class T, class I> __device__ void add_parts(const Pass<Sum<T>, I>& pas
   const Part<I> part = pass.parts[first];
   if (part.count == 0) return;
 #pragma unroll 1
-  for (int k = int(threadIdx.x); k < pass.columns * pass.features; k += kFinishThreads) {
-    const Column& column = pass.column[k / pass.features];
-    if (!column.out) continue;
-    const A sum = sum_of<A>(part.count, [&](int64_t n) { return partial_of(pass, first + n)[k]; });
-    T& to = static_cast<T*>(column.out)[int64_t(part.row) * column.stride + k % pass.features];
+  for (int k = int(threadIdx.x); k < pass.columns * (pass.end - pass.begin); k += kFinishThreads) {
+    const int c = k / (pass.end - pass.begin), f = pass.begin + k % (pass.end - pass.begin);
+    const Column& column = pass.column[c];
+    if (!column.out || row_of(column.row, part.row) < 0) continue;
+    const A* const from = partial_of(pass, first) + int64_t(c) * pass.features + f;
+    const A sum = sum_of<A, 4>(int(part.count), [&](int64_t n) { return from[n * pass.columns * pass.features]; });
+    T& to = *place<T>(column.out, column, part.row, f);
     narrow(column.accumulate ? widen(to) + sum : sum, to);
   }
 }
@@ -326,21 +371,28 @@ template <class A, class I> __device__ void add_gradients(const Pass<A, I>& pass
   double* const sums = reinterpret_cast<double*>(shared);
   constexpr int kSlices = kFinishThreads / 32;
   const int lane = int(threadIdx.x) % 32, slice = warp_index(), k = first + lane;
-  const int c = k % pass.width, p = k / pass.width % pass.ranks, i = k / pass.width / pass.ranks;
-  const bool wanted = i < pass.relations && p < pass.rank && c < pass.columns && pass.column[c].dw;
+  const auto wanted = [&](const Packed& at) {
+    return k < pass.packed && at.relation < pass.relations && at.rank < pass.rank && at.column < pass.columns &&
+           pass.column[at.column].dw;
+  };
   double sum = 0;
-  if (wanted && uses(pass, i, c)) {
-    const int64_t mine = (pass.blocks - slice + kSlices - 1) / kSlices;
-    const auto partial = [&](int64_t n, int at) { return pass.partial_dw[(slice + n * kSlices) * pass.packed + at]; };
-    sum = sum_of<double>(mine, [&](int64_t n) { return partial(n, k); });
-    const int loops = (pass.relations * pass.ranks + p) * pass.width + c;  // of all relations
-    if (pass.loop) sum += pass.loop[i] * sum_of<double>(mine, [&](int64_t n) { return partial(n, loops); });
+  if (const Packed at(pass, k); wanted(at) && uses(pass, at.relation, at.column)) {
+    const auto partial = [&](int k) {
+      const A* const from = pass.partial_dw + int64_t(slice) * pass.packed + k;
+      return sum_of<double, 8>((pass.blocks - slice + kSlices - 1) / kSlices,
+                               [&](int64_t n) { return from[n * kSlices * pass.packed]; });
+    };
+    // The products of all self-loops are kept as those of a relation after the last.
+    if (pass.loop) sum = pass.loop[at.relation] * partial(k + (pass.relations - at.relation) * pass.ranks * pass.width);
+    sum += partial(fresh(k));
   }
   sums[threadIdx.x] = sum;
   __syncthreads();
-  if (slice > 0 || !wanted) return;
-  sum = sum_of<double>(kSlices, [&](int64_t other) { return sums[other * 32 + lane]; });
-  static_cast<A*>(pass.column[c].dw)[i * pass.column[c].step + p * pass.column[c].near] = A(sum);
+  const Packed at(pass, fresh(k));
+  if (slice > 0 || !wanted(at)) return;
+  const Column& column = pass.column[at.column];
+  sum = sum_of<double, 8>(kSlices, [&](int64_t other) { return sums[other * 32 + lane]; });
+  static_cast<A*>(column.dw)[at.group * column.group + at.relation * column.step + at.rank * column.near] = A(sum);
 }
 
 // The first blocks add up gradients, the others parts.

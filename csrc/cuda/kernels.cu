@@ -79,16 +79,21 @@ template <class I> class Launches {
     pass_.part_count = Unit<I>(job.parts.count);
     pass_.units = Unit<I>(g.nodes + job.parts.count);
     pass_.x = job.x;
+    pass_.row = job.row;
     pass_.rank = int(job.rank);
     pass_.features = int(job.features);
     pass_.pitch = uint32_t(job.rank * job.features * int64_t(sizeof(T)));
-    aligned_ = job.features % kVector == 0 && is_aligned(job.x);
+    groups_ = job.groups;
+    if (!groups_.end) groups_.end = &job.features;
+    aligned_ = is_aligned(job.x);
+    for (int64_t g = 0; g < groups_.count; ++g) aligned_ = aligned_ && groups_.end[g] % kVector == 0;
     for (int64_t l = 0; l < job.link_count; ++l) {
       add_columns(job.links[l]);
+      check_size(job.links[l].rank, job.features);
       if (job.links[l].chosen && g.relations > kMaxMasked) error_ = "too many relations to choose among";
     }
-    if (job.rank > kMaxSize || job.features > kMaxSize || g.relations > kMaxSize) error_ = "a size exceeds 2^24";
-    if (job.rank * job.features * int64_t(sizeof(T)) > UINT32_MAX) error_ = "a node has more than 4 GiB";
+    check_size(job.rank, job.features);
+    if (g.relations > kMaxSize) error_ = "a size exceeds 2^24";
   }
 
   void gather_mix(const Loops& loops) {
@@ -98,26 +103,16 @@ template <class I> class Launches {
     pass_.pair_rel = loops.pairs->seg_rel;
     bool gradient = false;
     for (const Column& column : columns_) gradient |= column.dw != nullptr;
-    for (size_t first = 0; first < columns_.size() && !error_; first += kMaxColumns) {
-      set_columns(first);
-      const Scratch before = scratch_;
-      gradient ? choose<true>() : choose<false>();
-      if (!error_ && launching_) error_ = launch_error();
-      reuse(before);
-    }
+    each_launch(columns_.size(), [&] { gradient ? choose<true>() : choose<false>(); });
   }
 
   void edge_gradient(A* grad, bool accumulate) {
     pass_.grad = grad;
     pass_.accumulate = accumulate;
-    for (size_t first = 0; (first == 0 || first < columns_.size()) && !error_; first += kMaxColumns) {
-      set_columns(first);
-      const Scratch before = scratch_;
+    each_launch(larger<size_t>(columns_.size(), 1), [&] {
       choose_edges();
-      if (!error_ && launching_) error_ = launch_error();
-      reuse(before);
       pass_.accumulate = true;
-    }
+    });
   }
 
   const char* error() const { return error_; }
@@ -126,7 +121,34 @@ template <class I> class Launches {
  private:
   static constexpr int64_t kMaxSize = 1 << 24;
 
+  // start() for some of the groups and columns at a time. The next launch may use the same scratch memory: launches of
+  // a stream follow each other.
+  template <class Start> void each_launch(size_t columns, const Start& start) {
+    for (int64_t group = 0; group < groups_.count; group += kMaxGroups) {
+      set_groups(group);
+      for (size_t first = 0; first < columns && !error_; first += kMaxColumns) {
+        set_columns(first, group);
+        const Scratch before = scratch_;
+        start();
+        if (!error_ && launching_) error_ = launch_error();
+        most_ = larger(most_, scratch_.used());
+        scratch_ = before;
+      }
+    }
+  }
+
+  void set_groups(int64_t first) {
+    pass_.groups = int(smaller<int64_t>(kMaxGroups, groups_.count - first));
+    pass_.begin = first > 0 ? int(groups_.end[first - 1]) : 0;
+    for (int g = 0; g < pass_.groups; ++g) pass_.end = pass_.group_end[g] = int(groups_.end[first + g]);
+  }
+
   static bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+  void check_size(int64_t rank, int64_t features) {
+    if (rank > kMaxSize || features > kMaxSize) error_ = "a size exceeds 2^24";
+    else if (rank * features * int64_t(sizeof(T)) > UINT32_MAX) error_ = "a node has more than 4 GiB";
+  }
 
   void add_columns(const Link& link) {
     for (int64_t q = 0; q < link.rank; ++q) {
@@ -135,18 +157,22 @@ template <class I> class Launches {
       };
       const int64_t begin = q * pass_.features, weight = q * link.far;
       chosen_.push_back(link.chosen);
-      columns_.push_back({moved(link.w, sizeof(A), weight), link.step, link.near, moved(link.out, sizeof(T), begin),
-                          moved(link.other, sizeof(T), begin), link.rank * pass_.features,
-                          moved(link.dw, sizeof(A), weight), link.accumulate});
+      columns_.push_back({moved(link.w, sizeof(A), weight), link.group, link.step, link.near,
+                          moved(link.out, sizeof(T), begin), moved(link.other, sizeof(T), begin),
+                          uint32_t(link.rank * pass_.features), link.row, moved(link.dw, sizeof(A), weight),
+                          link.accumulate});
     }
     aligned_ = aligned_ && is_aligned(link.out) && is_aligned(link.other);
   }
 
-  void set_columns(size_t first) {
+  void set_columns(size_t first, int64_t group) {
     pass_.columns = int(smaller<size_t>(kMaxColumns, columns_.size() - first));
-    pass_.masked = false;
+    pass_.masked = pass_.some = false;
     for (int c = 0; c < pass_.columns; ++c) {
-      pass_.column[c] = columns_[first + c];
+      Column& column = pass_.column[c] = columns_[first + c];
+      column.w = static_cast<const A*>(column.w) + group * column.group;
+      if (column.dw) column.dw = static_cast<A*>(column.dw) + group * column.group;
+      pass_.some |= column.row != nullptr;
       pass_.masked |= chosen_[first + c] != nullptr;
     }
     pass_.used = {};
@@ -168,7 +194,8 @@ template <class I> class Launches {
   void set_packed(int ranks, int width) {
     pass_.ranks = int(ceil_div(pass_.rank, ranks)) * ranks;
     pass_.width = width;
-    const int64_t packed = (int64_t(pass_.relations) + 1) * pass_.ranks * width;
+    const int64_t size = (int64_t(pass_.relations) + 1) * pass_.ranks * width, packed = size * pass_.groups;
+    pass_.group_size = int(size);
     pass_.packed = int(packed);
     if (packed > INT32_MAX / kThreads) error_ = "the weights of one pass are too many";
   }
@@ -205,7 +232,7 @@ template <class I> class Launches {
     pass_.mixers = power_of_two(ceil_div(pass_.columns, Q), kMaxColumns / Q);
     // As many lanes as products, which are shared out among them.
     const int least = kGradient ? P * kPair : 1;
-    set_lanes(larger(least, power_of_two(ceil_div(pass_.features, V), 32 / pass_.mixers)));
+    set_lanes(larger(least, power_of_two(ceil_div(pass_.end - pass_.begin, V), 32 / pass_.mixers)));
     set_packed(P, pass_.mixers * Q);
     if (error_) return;
     const bool work = pass_.nodes > 0 && pass_.features > 0;
@@ -229,7 +256,7 @@ template <class I> class Launches {
   }
 
   template <int P, int V> void run_edges() {
-    set_lanes(power_of_two(ceil_div(pass_.features, V), 32));
+    set_lanes(power_of_two(ceil_div(pass_.end - pass_.begin, V), 32));
     set_packed(P, pass_.columns);
     if (error_ || pass_.edges == 0) return;
     const size_t shared = place_weights(0);
@@ -237,15 +264,10 @@ template <class I> class Launches {
     if (launching_) launch(cuda::edge_gradient<T, I, P, V>, blocks, kThreads, shared, stream_, pass_);
   }
 
-  // The next launch may use the same scratch memory: launches of a stream follow each other.
-  void reuse(const Scratch& before) {
-    most_ = larger(most_, scratch_.used());
-    scratch_ = before;
-  }
-
   Pass<A, I> pass_;
   std::vector<Column> columns_;
   std::vector<const int64_t*> chosen_;  // by each column, see Link
+  Groups groups_;
   Scratch& scratch_;
   void* stream_;
   bool launching_, aligned_;

@@ -4,6 +4,10 @@
 // take two launches for each relation, and small graphs are bound by launches. Nothing here waits for the device,
 // allocates, or uses atomics, so that a call can be captured in a CUDA graph and gives the same bits every time.
 // The structure is trusted: looking at it would mean waiting for the device.
+//
+// A row map (see Link::row) is by node here: (N), the row of each node in a state, -1 where the state lacks it. Without
+// one, a state has all nodes. A pass works at the nodes that any of its far states has, and reads no row that is
+// lacking. Where sums run over nodes, these keep their order, so that leaving out rows of zeros changes no bit.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -38,21 +42,25 @@ struct GatherMix {
   Segments graph;
   Parts parts;
   Loops loops;
-  const void* x;  // (N, rank, F)
+  const void* x;  // (N, rank, F), or the rows that `row` names
+  RowMap row;
   int64_t rank, features;
   const Link* links;
   int64_t link_count;
+  Groups groups;
 };
 
 struct EdgeGradient {
   Segments graph;
   Parts parts;
-  const void* x;  // (N, rank, F), at the far end of the edges
+  const void* x;  // at the far end of the edges, see GatherMix
+  RowMap row;
   int64_t rank, features;
   const Link* links;
   int64_t link_count;
-  void* grad;  // (E), in the type of the sums
-  bool accumulate;
+  Groups groups;
+  void* grad;       // (E), in the type of the sums
+  bool accumulate;  // else every edge is overwritten: not where states lack rows
 };
 
 // The kernels for one storage type. A call takes scratch memory of as many bytes as its `_scratch` function says,

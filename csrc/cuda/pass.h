@@ -10,15 +10,17 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBlocks = 8;       // on a multiprocessor at least, as far as registers go: 64 of them a thread
 constexpr int kMaxColumns = 16;  // in one launch
+constexpr int kMaxGroups = 64;   // of features, in one launch
 constexpr uint32_t kWarp = ~0u;  // all lanes take part in every exchange
 
 // One rank index q of the far state of a link. Every link gives as many columns as its rank.
 struct Column {
-  const void* w;  // w[i * step + p * near]
-  int64_t step, near;
-  void* out;  // out[n * stride + f], or null
+  const void* w;  // w[g * group + i * step + p * near]
+  int64_t group, step, near;
+  void* out;  // see `place`; or null
   const void* other;
-  int64_t stride;
+  uint32_t stride;
+  RowMap row;
   void* dw;  // laid out as w, or null
   bool accumulate;
 };
@@ -55,11 +57,18 @@ template <class A, class I> struct Pass {
   const I* pair_ptr;
   const int32_t* pair_rel;
 
-  const void* x;  // (N, rank, F)
+  const void* x;  // (N, rank, F), or the rows that `row` names
+  RowMap row;
   int rank, features;
   uint32_t pitch;  // bytes of a node of x
+
+  // A launch covers the features [begin, end), in groups. Those of a lane are all of one group.
+  int begin, end;
+  int groups, group_end[kMaxGroups];  // ascending to `end`
+
   Column column[kMaxColumns];
   int columns;
+  bool some;  // whether columns have some rows only
 
   bool masked;               // else every column uses every relation
   Mask used;                 // by any column
@@ -69,8 +78,9 @@ template <class A, class I> struct Pass {
   // first `mixers` of them own some of the columns each.
   int lanes, lane_bits, teams, mixers;  // lanes: 1 << lane_bits
 
-  // The weights, packed: see `pack`. There are `packed` numbers, in global memory or, if null, in shared memory.
-  int ranks, width, packed;
+  // The weights, packed: see `pack`. There are `packed` numbers, in global memory or, if null, in shared memory;
+  // those of a group are `group_size`.
+  int ranks, width, group_size, packed;
   const A* w;
 
   const Part<I>* parts;  // of the long rows
@@ -113,17 +123,38 @@ template <class A, class I> __device__ __forceinline__ bool uses(const Pass<A, I
   return !pass.masked || pass.chosen[column].has(relation);
 }
 
-// to[(i * ranks + p) * width + c] = w of relation i from p to column c, zero beyond the last rank and column and where
-// the column does not use the relation; the last relation is the sum of the others by their self-loops.
+// Where a packed number belongs.
+struct Packed {
+  int group, relation, rank, column;
+
+  template <class A, class I> __device__ __forceinline__ Packed(const Pass<A, I>& pass, int k) {
+    column = k % pass.width, k /= pass.width;
+    rank = k % pass.ranks, k /= pass.ranks;
+    relation = k % (pass.relations + 1), group = k / (pass.relations + 1);
+  }
+};
+
+// The group of a feature.
+template <class A, class I> __device__ __forceinline__ int group_of(const Pass<A, I>& pass, int f) {
+  int g = 0;
+#pragma unroll 1
+  while (g + 1 < pass.groups && f >= pass.group_end[g]) ++g;
+  return g;
+}
+
+// to[((g * (C + 1) + i) * ranks + p) * width + c] = w of group g and relation i from p to column c, zero beyond the
+// last rank and column and where the column does not use the relation; relation C is the sum of the others by their
+// self-loops.
 template <class A, class I>
 __device__ void pack(const Pass<A, I>& pass, A* to, int thread, int threads) {
 #pragma unroll 1
   for (int k = thread; k < pass.packed; k += threads) {
-    const int c = k % pass.width, p = k / pass.width % pass.ranks, i = k / pass.width / pass.ranks;
+    const Packed at(pass, k);
+    const int i = at.relation, c = at.column;
     A value = 0;
-    if (c < pass.columns && p < pass.rank) {
+    if (c < pass.columns && at.rank < pass.rank) {
       const Column& column = pass.column[c];
-      const A* w = static_cast<const A*>(column.w) + p * column.near;
+      const A* w = static_cast<const A*>(column.w) + at.group * column.group + at.rank * column.near;
       if (i < pass.relations) value = uses(pass, i, c) ? w[i * column.step] : A(0);
       else if (pass.loop)
 #pragma unroll 1
@@ -141,17 +172,30 @@ __global__ void __launch_bounds__(kThreads) pack_weights(const __grid_constant__
 
 // ---------------------------------------------------------------------------------------------- units of work
 
+// The row of a node in a state, or -1.
+template <class I> __device__ __forceinline__ I row_of(RowMap map, I node) {
+  return map ? static_cast<const I*>(map)[node] : node;
+}
+
 // What a warp takes at a time: first the parts of long rows, which take the longest, then the rows.
 template <class A, class I> __device__ __forceinline__ bool is_part(const Pass<A, I>& pass, Unit<I> unit) {
   return unit < pass.part_count;
 }
 
-// The row of a unit; -1 for a long row, whose edges are in its parts.
-template <class A, class I> __device__ __forceinline__ I row_of(const Pass<A, I>& pass, Unit<I> unit) {
-  if (is_part(pass, unit)) return pass.parts[unit].row;
-  const I row = I(unit - pass.part_count);
-  if (pass.part_count == 0) return row;
-  return pass.seg_ptr[pass.row_ptr[row + 1]] - pass.seg_ptr[pass.row_ptr[row]] > kSplit ? -1 : row;
+template <class A, class I> __device__ __forceinline__ I node_of(const Pass<A, I>& pass, Unit<I> unit) {
+  return is_part(pass, unit) ? pass.parts[unit].row : I(unit - pass.part_count);
+}
+
+// Whether a warp has to do with a unit: not with a long row, whose edges are in its parts, nor with a node that no
+// column has.
+template <class A, class I> __device__ __forceinline__ bool has_work(const Pass<A, I>& pass, Unit<I> unit) {
+  const I node = node_of(pass, unit);
+  if (pass.some) {
+    const int c = fresh(int(threadIdx.x)) % 32;
+    if (!__any_sync(kWarp, c < pass.columns && row_of(pass.column[c].row, node) >= 0)) return false;
+  }
+  if (pass.part_count == 0 || is_part(pass, unit)) return true;
+  return pass.seg_ptr[pass.row_ptr[node + 1]] - pass.seg_ptr[pass.row_ptr[node]] <= kSplit;
 }
 
 // The edges of segment s that belong to a unit.
@@ -165,7 +209,14 @@ template <class A, class I> __device__ __forceinline__ Edges<I> edges_of(const P
   return {larger(begin, pass.parts[unit].begin), smaller(end, pass.parts[unit].end)};
 }
 
-// ---------------------------------------------------------------------------------------------- reading rows
+// ---------------------------------------------------------------------------------------------- rows of states
+
+// The features from f on of a node in an array of a column; null where its state lacks the node.
+template <class N, class I, class P>
+__device__ __forceinline__ N* place(P* array, const Column& column, I node, int f) {
+  const I row = row_of(column.row, node);
+  return row < 0 ? nullptr : static_cast<N*>(array) + uint64_t(Unit<I>(row)) * column.stride + f;
+}
 
 // The features [f, f + V) of the ranks p0, ..., p0 + P - 1 of node 0; those of another node are `pitch` bytes on.
 template <class T, class A, class I>
@@ -180,8 +231,8 @@ template <class T, int P, int V> struct Rows {
   __device__ __forceinline__ Rows() : rank{} {}
 
   template <class A, class I>
-  __device__ __forceinline__ void read(const Pass<A, I>& pass, const char* first, I node, int p0) {
-    const T* from = reinterpret_cast<const T*>(first + uint64_t(Unit<I>(node)) * pass.pitch);
+  __device__ __forceinline__ void read(const Pass<A, I>& pass, const char* first, I row, int p0) {
+    const T* from = reinterpret_cast<const T*>(first + uint64_t(Unit<I>(row)) * pass.pitch);
 #pragma unroll
     for (int p = 0; p < P; ++p)
       if (p == 0 || p0 + p < pass.rank) rank[p] = load<V>(from + uint32_t(p * pass.features));

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tensus_tn.distributed.handshake import handshake
+from tensus_tn.distributed.handshake import handshake, telling
 from tensus_tn.distributed.local_rows import find, take_rows
 from tensus_tn.distributed.partitioning import Partition
 from tensus_tn.distributed.processes import Processes
@@ -64,13 +64,14 @@ def from_edges(
     dtype: torch.dtype | None = None,
 ) -> OwnRows:
     """The own rows of the graph that all processes have the edges of; they call this together."""
-    relations, _ = from_edge_index(edge_index, partition.node_counts, edge_weight)
     own = partition.own(processes.rank)
-    _check_own(relations, partition, processes)
-    dtype = checked_dtype(dtype_of_values(relations) if dtype is None else dtype)
-    names = [e.name for e in relations] + ["identity"] * identity + ["zero"] * zero
-    check_names(names)
-    modes = [*modes_of(normalize, relations), *[None] * (identity + zero)]
+    with telling(processes):
+        relations, _ = from_edge_index(edge_index, partition.node_counts, edge_weight)
+        _check_own(relations, partition, processes.rank)
+        dtype = checked_dtype(dtype_of_values(relations) if dtype is None else dtype)
+        names = [e.name for e in relations] + ["identity"] * identity + ["zero"] * zero
+        check_names(names)
+        modes = [*modes_of(normalize, relations), *[None] * (identity + zero)]
     options = (names, modes, self_loops, dtype)
     handshake(processes, {"relations, normalisation, self-loops and dtype": options})
     agreed = _Agreement(processes)
@@ -99,7 +100,9 @@ def from_edges(
         value, seg_loop = _normalize(forward, value, modes, loop, trip)
     transposed = trip.deliver(value).to(dtype)
     value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
-    check_values(forward, value, seg_loop, loop, names)
+    with telling(processes):
+        check_values(forward, value, seg_loop, loop, names)
+    handshake(processes, {})
     filled, backward = replace(forward, edge_val=value), replace(trip.rows, edge_val=transposed)
     if not (counted and repeats):
         filled = _with_values(forward, value, agreed)
@@ -142,20 +145,17 @@ class _Agreement(NamedTuple):
         return self.processes.extremes(int(fact))[1] == 1
 
 
-def _check_own(relations: Sequence[Edges], partition: Partition, processes: Processes) -> None:
-    """Every edge must lead to an own node; said by all processes, so that none waits for another."""
-    problem = None
+def _check_own(relations: Sequence[Edges], partition: Partition, rank: int) -> None:
+    """Every edge must lead to an own node."""
     for edges in relations:
         row, _ = edges.ends()
-        if len(foreign := row[partition.owner[row] != processes.rank]):
-            problem = (
-                f"relation {edges.name!r} of process {processes.rank} has an edge into node "
+        if len(foreign := row[partition.owner[row] != rank]):
+            raise ValueError(
+                f"relation {edges.name!r} of process {rank} has an edge into node "
                 f"{int(foreign[0])}, which process {int(partition.owner[foreign[0]])} owns"
             )
         if edges.value is not None and edges.value.requires_grad:
-            problem = f"relation {edges.name!r}: values that learn are for one process"
-    if problems := [said for said in processes.gather(problem) if said is not None]:
-        raise ValueError(problems[0])
+            raise ValueError(f"relation {edges.name!r}: values that learn are for one process")
 
 
 def _can_fold(

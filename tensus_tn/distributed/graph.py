@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -18,7 +19,7 @@ from tensus_tn.distributed import features as feature_rows
 from tensus_tn.distributed import graph_files
 from tensus_tn.distributed.building import OwnRows, from_edges
 from tensus_tn.distributed.halo import Halo
-from tensus_tn.distributed.handshake import handshake, quick_check
+from tensus_tn.distributed.handshake import handshake, quick_check, telling
 from tensus_tn.distributed.local_rows import LocalRows, split_rows, take_rows
 from tensus_tn.distributed.partitioning import Partition
 from tensus_tn.distributed.passes import Propagation
@@ -77,13 +78,14 @@ class DistributedGraph(GraphPart):
         """The rows of this process, from the whole graph."""
         processes = Processes.of(group)
         _check_partition(partition, processes)
-        if dict(graph.node_counts) != dict(partition.node_counts):
-            raise ValueError(
-                f"the partition is of {dict(partition.node_counts)} nodes, the graph has "
-                f"{dict(graph.node_counts)}"
-            )
-        if graph.forward.edge_val is not None and graph.forward.edge_val.requires_grad:
-            raise ValueError("edge values that learn are for one process: detach them")
+        with telling(processes):
+            if dict(graph.node_counts) != dict(partition.node_counts):
+                raise ValueError(
+                    f"the partition is of {dict(partition.node_counts)} nodes, the graph has "
+                    f"{dict(graph.node_counts)}"
+                )
+            if graph.forward.edge_val is not None and graph.forward.edge_val.requires_grad:
+                raise ValueError("edge values that learn are for one process: detach them")
         own = partition.own(processes.rank)
         rows = OwnRows(
             take_rows(graph.forward, own),
@@ -175,6 +177,10 @@ class DistributedGraph(GraphPart):
         """The global ids of the own nodes, ascending."""
         return self.partition.own(self.processes.rank)
 
+    def checking(self) -> AbstractContextManager[None]:
+        """While the arguments of `states` are made: a mistake on one process is raised on all."""
+        return telling(self.processes, quick_check)
+
     def states(
         self,
         h: Tensor,
@@ -190,11 +196,12 @@ class DistributedGraph(GraphPart):
         All processes call this together, each with rows of its own.
         """
         sums = torch.float64 if h.dtype == torch.float64 else torch.float32
-        if sums != self.dtype:
-            raise TypeError(
-                f"features are {h.dtype}, but the graph's values are {self.dtype}: build it with "
-                f"dtype={sums}"
-            )
+        with self.checking():
+            if sums != self.dtype:
+                raise TypeError(
+                    f"features are {h.dtype}, but the graph's values are {self.dtype}: build it with "
+                    f"dtype={sums}"
+                )
         problem = Problem(
             tuple(ranks), tuple(tails), tuple(heads), None if chosen is None else tuple(chosen)
         )
@@ -282,9 +289,7 @@ class DistributedGraph(GraphPart):
         There must be as many processes as wrote it.
         """
         processes = Processes.of(group)
-        graph = cls(*graph_files.read(folder, processes, mmap=mmap))
-        _check_partition(graph.partition, processes)
-        return graph
+        return cls(*graph_files.read(folder, processes, mmap=mmap))
 
     def __repr__(self) -> str:
         return (
@@ -295,9 +300,10 @@ class DistributedGraph(GraphPart):
 
 
 def _check_partition(partition: Partition, processes: Processes) -> None:
-    if partition.parts != processes.size:
-        raise ValueError(
-            f"a partition in {partition.parts} parts needs as many processes, there are "
-            f"{processes.size}"
-        )
+    with telling(processes):
+        if partition.parts != processes.size:
+            raise ValueError(
+                f"a partition in {partition.parts} parts needs as many processes, there are "
+                f"{processes.size}"
+            )
     handshake(processes, {"partition": partition.digest})

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tensus_tn._files import make_folder, map_arrays, open_arrays, write_arrays
 from tensus_tn.distributed.halo import Halo
+from tensus_tn.distributed.handshake import handshake, telling
 from tensus_tn.distributed.local_rows import LocalRows, Rows
 from tensus_tn.distributed.partitioning import Partition
 from tensus_tn.distributed.processes import Processes
@@ -82,23 +83,29 @@ def _of_direction(rows: LocalRows) -> Arrays:
 
 def read(folder: str | os.PathLike[str], processes: Processes, *, mmap: bool) -> tuple[Any, ...]:
     """The fields of a DistributedGraph."""
-    whole = _open(Path(folder) / "partition.npz", mmap)
-    counts = dict(zip(map(str, whole["type_names"]), whole["type_counts"].tolist(), strict=True))
-    partition = Partition(torch.from_numpy(whole["owner"]), int(whole["parts"]), counts)
-    if partition.parts != processes.size:
-        raise ValueError(
-            f"{os.fspath(folder)} holds a graph in {partition.parts} parts, there are "
-            f"{processes.size} processes: start as many, or partition it again"
+    with telling(processes):
+        whole = _open(Path(folder) / "partition.npz", mmap)
+        names = map(str, whole["type_names"])
+        counts = dict(zip(names, whole["type_counts"].tolist(), strict=True))
+        partition = Partition(torch.from_numpy(whole["owner"]), int(whole["parts"]), counts)
+        if partition.parts != processes.size:
+            raise ValueError(
+                f"{os.fspath(folder)} holds a graph in {partition.parts} parts, there are "
+                f"{processes.size} processes: start as many, or partition it again"
+            )
+        path = _part_file(folder, processes)
+        file = _open(path, mmap)
+        if str(file["partition"]) != partition.digest:
+            raise ValueError(f"{path} belongs to another partition than the one beside it")
+        forward, backward = (
+            _direction(file, way, processes, path) for way in ("forward", "backward")
         )
-    path = _part_file(folder, processes)
-    file = _open(path, mmap)
-    if str(file["partition"]) != partition.digest:
-        raise ValueError(f"{path} belongs to another partition than the one beside it")
-    forward, backward = (_direction(file, way, processes, path) for way in ("forward", "backward"))
-    names = tuple(str(name) for name in file["relation_names"])
+    handshake(processes, {"partition": partition.digest})
+    _check_exchanges(forward, backward, path)
+    relations = tuple(str(name) for name in file["relation_names"])
     loop, edges = (torch.from_numpy(file[key]) for key in ("loop", "edges_by_relation"))
     node_counts = tuple(partition.counts(processes.rank).items())
-    return forward, backward, loop, names, node_counts, edges, partition, processes
+    return forward, backward, loop, relations, node_counts, edges, partition, processes
 
 
 def _open(path: Path, mmap: bool) -> Mapping[str, NDArray[Any]]:
@@ -132,15 +139,24 @@ def _direction(
 
     ids, send = tensor("halo.ids"), tensor("halo.send")
     receive, give = (tensor(f"halo.{key}").tolist() for key in ("receive", "give"))
-    own = int(tensor("own"))
-    theirs = processes.gather(give)  # a wrong number of rows would end the process
-    if sum(give) != len(send) or [give[processes.rank] for give in theirs] != receive:
-        raise ValueError(f"{path}: the parts do not agree on who sends how many rows: save anew")
-    if len(send) and not (int(send.min()) >= 0 and int(send.max()) < own):
-        raise ValueError(f"{path}: rows that others ask for are not there")
-    return LocalRows(
-        rows("interior"), rows("boundary"), Halo(processes, ids, receive, send, give), own
-    )
+    halo = Halo(processes, ids, receive, send, give)
+    return LocalRows(rows("interior"), rows("boundary"), halo, int(tensor("own")))
+
+
+def _check_exchanges(forward: LocalRows, backward: LocalRows, path: Path) -> None:
+    """Parts must agree on who sends how many rows: a wrong number would end the process."""
+    processes = forward.halo.processes
+    everyone = processes.gather((forward.halo.give, backward.halo.give))
+    with telling(processes):
+        for rows, theirs in zip((forward, backward), zip(*everyone, strict=True), strict=True):
+            halo, send = rows.halo, rows.halo.send
+            if sum(halo.give) != len(send) or [n[processes.rank] for n in theirs] != halo.receive:
+                raise ValueError(
+                    f"{path}: the parts do not agree on who sends how many rows: save anew"
+                )
+            if len(send) and not (int(send.min()) >= 0 and int(send.max()) < rows.own):
+                raise ValueError(f"{path}: rows that others ask for are not there")
+    handshake(processes, {})
 
 
 def verify(graph: DistributedGraph) -> None:

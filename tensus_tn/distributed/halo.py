@@ -91,31 +91,39 @@ class Halo:
             self.received,
         )
 
-    def start(self, state: Tensor, own: int) -> Exchange:
-        """Begin to fetch the rows from `own` on of a state (own + H, d, F) from their owners."""
+    def start(self, state: Tensor) -> Exchange:
+        """Begin to fetch the rows (H, d, F) of a state, given the own ones, from their owners."""
+        halo: Tensor = torch.ops.tensus_tn.empty_state(state, len(self), state.shape[1])
         if self.processes.size == 1:
-            return Exchange(self.processes, None, None)
-        out, rows = state[own:], state[:own].index_select(0, self.send)
-        if len(out) != sum(self.receive) or len(rows) != sum(self.give):
+            return Exchange(self.processes, halo, None, None)
+        rows = state.index_select(0, self.send)
+        # Sizes that do not fit would end the process.
+        if len(halo) != sum(self.receive) or len(rows) != sum(self.give):
             raise ValueError(
-                f"a halo of {len(self)} rows does not fit a state of {len(state)} rows, {own} own"
+                f"a halo of {len(halo)} rows, {sum(self.receive)} of which come from others, and "
+                f"{len(rows)} rows to send, {sum(self.give)} of which have a destination"
             )
-        self.received.bytes += out.numel() * out.element_size()
-        return Exchange(
-            self.processes, rows, self.processes.start(out, rows, self.receive, self.give)
-        )
+        self.received.bytes += halo.numel() * halo.element_size()
+        work = self.processes.start(halo, rows, self.receive, self.give)
+        return Exchange(self.processes, halo, rows, work)
 
 
 @dataclass
 class Exchange:
-    """Rows that are under way; those that are sent must live until they have arrived."""
+    """Rows that are under way; those that are sent must live until they have arrived.
+
+    Attributes:
+        halo: Where they arrive, (H, d, F).
+    """
 
     processes: Processes
+    halo: Tensor
     rows: Tensor | None
     work: dist.Work | None
 
-    def wait(self) -> None:
-        """Return once all rows are here."""
+    def wait(self) -> Tensor:
+        """The rows, once all are here."""
         if self.work is not None:
             self.processes.finish(self.work)
         self.rows = self.work = None
+        return self.halo

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import torch
@@ -10,9 +11,11 @@ import torch
 from tensus_tn._version import __version__
 from tensus_tn.distributed.processes import Processes
 
+_MISTAKE = "mistake"
+
 
 class DisagreementError(ValueError):
-    """Processes that are about to work together have different versions or settings."""
+    """Processes that are about to work together have different versions or settings, or one can't."""
 
 
 def handshake(processes: Processes, settings: Mapping[str, object]) -> None:
@@ -28,6 +31,10 @@ def handshake(processes: Processes, settings: Mapping[str, object]) -> None:
     mine = {"tensus_tn": __version__, "torch": torch.__version__.partition("+")[0]}
     mine.update({name: repr(value) for name, value in settings.items()})
     everyone = processes.gather(mine)
+    mistakes = {rank: said[_MISTAKE] for rank, said in enumerate(everyone) if _MISTAKE in said}
+    if mistakes:
+        said = "; ".join(f"process {rank} has {mistake}" for rank, mistake in mistakes.items())
+        raise DisagreementError(f"a mistake in the arguments: {said}")
     for name in dict.fromkeys(name for said in everyone for name in said):
         values = [said.get(name, "nothing") for said in everyone]
         if len(set(values)) > 1:
@@ -44,3 +51,31 @@ def quick_check(processes: Processes, settings: Mapping[str, object]) -> None:
     lowest, highest = processes.extremes(mine)
     if lowest != highest:
         handshake(processes, settings)
+
+
+@contextmanager
+def telling(
+    processes: Processes, meet: Callable[[Processes, Mapping[str, object]], None] = handshake
+) -> Iterator[None]:
+    """For checks of what a process was given, before all of them `meet`: others learn of a mistake.
+
+    They do so where they meet, and do not wait for a process that will not come.
+
+    Args:
+        processes: Who takes part.
+        meet: `handshake` or `quick_check`, whatever comes next on all.
+
+    Example:
+        >>> processes = Processes.of(None)
+        >>> with telling(processes):
+        ...     pass  # checks that may raise an error on some of the processes
+        >>> handshake(processes, {"rank": 2})
+    """
+    try:
+        yield
+    except DisagreementError:  # all know of it
+        raise
+    except (OSError, TypeError, ValueError) as error:
+        if processes.size > 1:
+            meet(processes, {_MISTAKE: error})
+        raise

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Passes:
-    """Passes over one direction of the graph; they read states of own and foreign rows."""
+    """Passes over one direction of the graph; they read states, and foreign rows of these."""
 
     way: Way
     loop: Tensor
@@ -36,30 +36,14 @@ class _Passes:
     from_tail: bool
 
     def room(self, like: Tensor, k: int) -> Tensor:
-        """Memory for state k with its halo."""
-        rows, rank = self.way.states[k].rows, self.problem.ranks[k]
-        state: Tensor = torch.ops.tensus_tn.empty_state(like, rows, rank)
-        return state
-
-    def own(self, like: Tensor, k: int) -> Tensor:
-        """Memory for state k alone."""
+        """Memory for state k."""
         rows, rank = self.way.states[k].own, self.problem.ranks[k]
         state: Tensor = torch.ops.tensus_tn.empty_state(like, rows, rank)
         return state
 
-    def with_room(self, state: Tensor, k: int) -> Tensor:
-        """A copy of state k in memory that has room for its halo; itself where that is empty."""
-        state = state.contiguous()
-        if not len(self.way.states[k].halo):
-            return state
-        larger = self.room(state, k)
-        larger[: len(state)] = state
-        return larger
-
     def fetch(self, state: Tensor, k: int) -> Exchange:
         """Begin to fetch the halo of state k."""
-        rows = self.way.states[k]
-        return rows.halo.start(state, rows.own)
+        return self.way.states[k].halo.start(state)
 
     def far(self, links: Sequence[int]) -> list[int]:
         """The states that links lead to, in this direction."""
@@ -86,13 +70,12 @@ class _Passes:
         """Links at state k, which is `x`: interior rows, then, with the halo, those at the boundary."""
         interior, boundary = self.way.gathered(k, self.far(links), links)
         for rows in (interior, boundary):
-            if rows is boundary:
-                exchange.wait()
+            halo = exchange.wait() if rows is boundary else None
             if not rows.segments.num_rows:
                 continue
             shares = [torch.empty_like(grad) for grad in dw]
             torch.ops.tensus_tn.gather_mix(
-                x, w, *self._graph(rows), out, accumulate, other, shares, self.from_tail
+                x, halo, w, *self._graph(rows), out, accumulate, other, shares, self.from_tail
             )
             for grad, share in zip(dw, shares, strict=True):
                 grad += share
@@ -105,11 +88,12 @@ class _Passes:
         links: Sequence[int],
         w: Sequence[Tensor],
         other: Sequence[Tensor],
+        halos: Sequence[Tensor],
     ) -> None:
-        """Links that are mixed first into state k, which is `y`; their other ends have their halos."""
+        """Links that are mixed first into state k, which is `y`, from states with their halos."""
         rows = self.way.mixed(k, self.near(links), links)
         torch.ops.tensus_tn.mix_gather(
-            y, accumulate, w, *self._graph(rows), other, not self.from_tail
+            y, accumulate, w, *self._graph(rows), other, halos, not self.from_tail
         )
 
     def _graph(self, rows: PassRows) -> tuple[Any, ...]:
@@ -121,20 +105,27 @@ class _Passes:
 def _forward(
     graph: DistributedGraph, problem: Problem, way: Way, h: Tensor, w: Tensor
 ) -> list[Tensor]:
-    """The states 1 .. K at the rows here; the memory of all but the sink goes on with the halo."""
+    """The states 1 .. K at the rows here."""
     passes = _Passes(way, graph.loop, problem, True)
     weights = problem.split(w)
     first = problem.mixed_first(graph.edges_by_relation, graph.total_nodes, False)
-    states = [passes.with_room(h, 0)]
-    states += [passes.room(states[0], k) for k in range(1, problem.last)]
-    states.append(passes.own(states[0], problem.last))
+    states = [h, *(passes.room(h, k) for k in range(1, problem.last + 1))]
+    halos: dict[int, Tensor] = {}  # of states that are mixed first: they are kept till then
     written = [False] * len(states)
     links = list(enumerate(zip(problem.tails, problem.heads, strict=True)))
     for k, state in enumerate(states):
         mixed = [e for e, (_, head) in links if head == k and first[e]]
         if mixed:
-            far = [states[problem.tails[e]] for e in mixed]
-            passes.mix_gather(state, k, written[k], mixed, [weights[e] for e in mixed], far)
+            tails = [problem.tails[e] for e in mixed]
+            passes.mix_gather(
+                state,
+                k,
+                written[k],
+                mixed,
+                [weights[e] for e in mixed],
+                [states[tail] for tail in tails],
+                [halos[tail] for tail in tails],
+            )
         if k == problem.last:
             break
         exchange = passes.fetch(state, k)
@@ -152,8 +143,10 @@ def _forward(
             )
             for head in heads:
                 written[head] = True
-        exchange.wait()
-    return [state[: rows.own] for state, rows in zip(states, way.states, strict=True)][1:]
+        halo = exchange.wait()
+        if any(first[e] for e, (tail, _) in links if tail == k):
+            halos[k] = halo
+    return states[1:]
 
 
 def _backward(
@@ -176,23 +169,28 @@ def _backward(
     like = states[0].contiguous()
     nothing = like.new_empty(0, 1, like.shape[2])
     written = [False, *(grad is not None for grad in grads)]
-    grad: list[Tensor] = [passes.own(like, 0) if need_h else nothing]
+    grad: list[Tensor] = [passes.room(like, 0) if need_h else nothing]
     for k, given in enumerate(grads, start=1):
         if given is None:
             grad.append(passes.room(like, k))
-        else:  # a copy: it is added to
-            grad.append(passes.with_room(given if k == problem.last else given.clone(), k))
+        else:  # a copy where it is added to
+            grad.append((given if k == problem.last else given.clone()).contiguous())
+    halos: dict[int, Tensor] = {}
     if not written[-1]:
         grad[-1].zero_()
     links = list(enumerate(zip(problem.tails, problem.heads, strict=True)))
     for k in range(problem.last, -1, -1):
         mixed = [e for e, (tail, _) in links if tail == k and first[e]]
-        far = [grad[problem.heads[e]] for e in mixed]
+        heads = [problem.heads[e] for e in mixed]
+        far = [grad[head] for head in heads]
         if mixed and (k > 0 or need_h):
-            passes.mix_gather(grad[k], k, written[k], mixed, [weights[e] for e in mixed], far)
+            there = [halos[head] for head in heads]
+            passes.mix_gather(
+                grad[k], k, written[k], mixed, [weights[e] for e in mixed], far, there
+            )
             written[k] = True
         if mixed and need_w:
-            state = again.with_room(states[k], k)
+            state = states[k].contiguous()
             again.gather_mix(
                 state,
                 k,
@@ -223,7 +221,9 @@ def _backward(
             )
             for tail in tails:
                 written[tail] = True
-        exchange.wait()
+        halo = exchange.wait()
+        if any(first[e] for e, (_, head) in links if head == k):
+            halos[k] = halo
     problem.clear_unused(dw)
     return grad[0] if need_h else None, dw if need_w else None
 

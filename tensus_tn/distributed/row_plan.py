@@ -29,7 +29,7 @@ class StateRows:
 
     Attributes:
         stored: Which own rows it has, ascending; None: all.
-        halo: The foreign rows that are fetched; they come after the own ones.
+        halo: The foreign rows that are fetched; they are numbered after the own ones.
         place: Where each column of the graph, own rows and those of its halo, stands in the state,
             -1: nowhere. None: all are there, in their order.
         own: How many own rows there are.
@@ -39,11 +39,6 @@ class StateRows:
     halo: Halo
     place: Tensor | None
     own: int
-
-    @property
-    def rows(self) -> int:
-        """Own and foreign ones."""
-        return self.own + len(self.halo)
 
     def find(self, rows: Tensor) -> Tensor:
         """Where some of the own rows, which must be there, stand in the state."""

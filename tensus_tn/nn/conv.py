@@ -34,7 +34,7 @@ from tensus_tn.nn.projection import (
 from tensus_tn.nn.schema import EdgeType, Metadata, Schema
 from tensus_tn.nn.search import MetaGraphSearch, propagate_heads
 from tensus_tn.propagation.assembly import Normalize
-from tensus_tn.propagation.graph_part import GraphPart
+from tensus_tn.propagation.graph_part import GraphPart, checking
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 EdgeWeights = Mapping[EdgeType, Tensor] | None
@@ -409,12 +409,13 @@ class MetaGraphConv(nn.Module):
             if rows is not None:
                 raise ValueError("rows are of a matrix of features; a dict has every node type")
             return self._forward_types(x, graph, edge_weight_dict, draw)
-        if edge_weight_dict is not None:
-            raise ValueError("edge_weight_dict goes with a dict of features and of edges")
-        if isinstance(self.lin, Projections):
-            raise TypeError("in_channels are those of node types: give features as a dict")
-        check_features("features", x, self._channels)
-        self._check_graph(graph)
+        with checking(graph):
+            if edge_weight_dict is not None:
+                raise ValueError("edge_weight_dict goes with a dict of features and of edges")
+            if isinstance(self.lin, Projections):
+                raise TypeError("in_channels are those of node types: give features as a dict")
+            check_features("features", x, self._channels)
+            self._check_graph(graph)
         h = self.lin(F.dropout(x, self.dropout, self.training))
         if isinstance(rows, slice):
             rows = torch.arange(*rows.indices(graph.num_nodes), device=h.device)
@@ -433,20 +434,21 @@ class MetaGraphConv(nn.Module):
         kinds = self.schema.node_types
         if not kinds:
             raise ValueError("give metadata as (node_types, edge_types) for features by node type")
-        x = known_features(x, kinds)
-        graph = self.graph_of(x, graph, weights)
-        x = {
-            kind: F.dropout(h, self.dropout, self.training)
-            if h.is_floating_point() and h.layout == torch.strided
-            else h
-            for kind, h in x.items()
-        }
-        if isinstance(self.lin, Projections):
-            h = torch.cat(self.lin(x))
-        else:
-            for kind in x:
-                check_features(f"features of {kind!r}", x[kind], self._channels)
-            h = self.lin(torch.cat(list(x.values())))
+        with checking(graph):
+            x = known_features(x, kinds)
+            graph = self.graph_of(x, graph, weights)
+            x = {
+                kind: F.dropout(h, self.dropout, self.training)
+                if h.is_floating_point() and h.layout == torch.strided
+                else h
+                for kind, h in x.items()
+            }
+            if isinstance(self.lin, Projections):
+                h = torch.cat(self.lin(x))
+            else:
+                for kind in x:
+                    check_features(f"features of {kind!r}", x[kind], self._channels)
+                h = self.lin(torch.cat(list(x.values())))
         y = self._finish(self._propagate(h, graph, draw))
         return {kind: y[rows] for kind, rows in graph.node_types.items() if kind in x}
 

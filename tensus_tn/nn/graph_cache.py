@@ -5,15 +5,15 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from tensus_tn.propagation.relation_graph import RelationGraph
+_Converted = TypeVar("_Converted")
 
 _size = 16
-_graphs: OrderedDict[Hashable, tuple[list[weakref.ref[Tensor]], RelationGraph]] = OrderedDict()
+_graphs: OrderedDict[Hashable, tuple[list[weakref.ref[Tensor]], Any]] = OrderedDict()
 
 
 def set_graph_cache_size(size: int) -> None:
@@ -35,15 +35,16 @@ def set_graph_cache_size(size: int) -> None:
 
 
 def cached(
-    tensors: Sequence[Any], options: Hashable, convert: Callable[[], RelationGraph]
-) -> RelationGraph:
+    tensors: Sequence[Any], options: Hashable, convert: Callable[[], _Converted]
+) -> _Converted:
     """What `convert` makes of `tensors` with `options`, or made of them before."""
     if _size == 0 or not all(map(_is_countable, tensors)):
         return convert()
     key = (options, tuple((id(x), x._version) for x in tensors))
     if key in _graphs:
         _graphs.move_to_end(key)
-        return _graphs[key][1]
+        known: _Converted = _graphs[key][1]
+        return known
     graph = convert()
     # An id may be used again when its tensor is gone: so the graph goes with the first of them.
     forget = [weakref.ref(x, lambda _, key=key: _graphs.pop(key, None)) for x in tensors]  # type: ignore[misc]

@@ -26,6 +26,7 @@ from tensus_tn.nn.projection import (
     known_features,
 )
 from tensus_tn.nn.schema import Metadata, Schema
+from tensus_tn.propagation.graph_part import checking
 from tensus_tn.propagation.node_ids import require_ids
 
 #: One draw for each head of each layer.
@@ -222,22 +223,23 @@ class MetaGraphNet(nn.Module):
             rows: Ids (B,) within the target type, to compute these alone; all if None.
         """
         x, graph = features_and_graph(x, graph)
-        x = known_features(x, self.project.node_types)
-        graph = self.layers[0].graph_of(x, graph, edge_weight_dict)
-        parts = self.project(x, self.dropout if self.training else 0.0)
+        with checking(graph):
+            x = known_features(x, self.project.node_types)
+            graph = self.layers[0].graph_of(x, graph, edge_weight_dict)
+            parts = self.project(x, self.dropout if self.training else 0.0)
+            place = self.project.node_types.index(self.target)
+            start = sum(len(part) for part in parts[:place])
+            wanted = (
+                slice(start, start + len(parts[place]))
+                if rows is None
+                else require_ids(f"{self.target} node", rows, len(parts[place])) + start
+            )
         h: Tensor = torch.cat(parts)
         h = h if self.input_activation is None else self.input_activation(h)
-        place = self.project.node_types.index(self.target)
-        start = sum(len(part) for part in parts[:place])
-        target, last = slice(start, start + len(parts[place])), len(self.layers) - 1
-        wanted = (
-            target
-            if rows is None
-            else require_ids(f"{self.target} node", rows, len(parts[place])) + start
-        )
         for k, conv in enumerate(self.layers):
             drawn = None if draw is None else draw[k]
-            h = conv(h, graph, draw=drawn, rows=wanted if k == last else None)
+            last = k == len(self.layers) - 1
+            h = conv(h, graph, draw=drawn, rows=wanted if last else None)
         return h if self.head is None else self.head(F.dropout(h, self.dropout, self.training))
 
 

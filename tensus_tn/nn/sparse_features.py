@@ -1,22 +1,21 @@
-"""Products with sparse features: a step of propagation from features to the nodes that have them."""
+"""Products with sparse features: one pass over the edges from features to the nodes that have them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tensus_tn.dag import Dag
 from tensus_tn.nn.graph_cache import cached
 from tensus_tn.propagation import extension
-from tensus_tn.propagation.functional import propagate_dag
 from tensus_tn.propagation.relation_graph import RelationGraph
-
-_STEP = Dag.path(1)
+from tensus_tn.propagation.segments import Segments
 
 
 def sparse_product(x: Tensor, weight: Tensor, dropout: float = 0.0) -> Tensor:
@@ -42,13 +41,85 @@ def sparse_product(x: Tensor, weight: Tensor, dropout: float = 0.0) -> Tensor:
 
 
 def _by_kernel(x: Tensor, weight: Tensor, dropout: float) -> Tensor:
-    graph = cached([x], "features", lambda: _as_graph(x))
-    nodes = graph.plan_rows(_STEP, torch.arange(len(x)))
+    matrix: _Matrix = cached([x], "features", lambda: _Matrix.of(x))
     if dropout:
-        graph = graph.with_values(F.dropout(graph.values(), dropout))
-    h = torch.cat([weight.new_zeros(len(x), weight.shape[1]), weight])
-    one = weight.new_ones(1, 1, 1)
-    return propagate_dag(graph, _STEP, h, dict.fromkeys(_STEP.edges, one), rows=nodes).squeeze(1)
+        matrix = replace(matrix, values=F.dropout(matrix.values, dropout))
+    product: Tensor = _Product.apply(weight, matrix, False)
+    return product
+
+
+@dataclass(frozen=True, eq=False)
+class _Matrix:
+    """A sparse matrix (n, m), ready for passes along its rows and along its columns.
+
+    Attributes:
+        rows: The non-zeros of every row: their columns, ascending.
+        columns: The same of the transpose; `edge_perm` leads to the non-zeros in the order of rows.
+        values: Of the non-zeros, in the order of rows.
+    """
+
+    rows: Segments
+    columns: Segments
+    values: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Matrix:
+        """From a sparse tensor, whose rows and columns are nodes of a graph for a while."""
+        coo = x.to_sparse_coo().coalesce()
+        row, column = coo.indices()
+        edges = torch.stack([column + len(x), row])
+        graph = RelationGraph.from_edge_index({"has": edges}, sum(x.shape), dtype=x.dtype)
+        forward, backward = graph.forward, graph.backward
+        return cls(
+            replace(forward, row_ptr=forward.row_ptr[: len(x) + 1], col=forward.col - len(x)),
+            replace(backward, row_ptr=backward.row_ptr[len(x) :].contiguous()),
+            coo.values(),
+        )
+
+    def times(self, h: Tensor, transposed: bool) -> Tensor:
+        """The product (n, F) with `h` (m, F); or that of the transpose, the other way round."""
+        way, values = self.rows, self.values
+        if transposed:
+            assert self.columns.edge_perm is not None
+            way, values = self.columns, values[self.columns.edge_perm]
+        state = h.contiguous().unsqueeze(1)
+        out = torch.ops.tensus_tn.empty_state(state, way.num_rows, 1)
+        one, no_loops = h.new_ones(1, 1, 1), torch.full_like(way.row_ptr[:-1], -1)
+        torch.ops.tensus_tn.gather_mix(
+            state, None, [one], values, None, None, None, way.structure()[:4], [], no_loops, [],
+            [out], [False], [], [], True,
+        )  # fmt: skip
+        product: Tensor = out.squeeze(1)
+        return product
+
+
+class _Product(torch.autograd.Function):
+    """`A @ h`, or `A^T @ h`: linear in `h`, so each is the derivative of the other."""
+
+    @staticmethod
+    def forward(h: Tensor, matrix: _Matrix, transposed: bool) -> Tensor:
+        return matrix.times(h, transposed)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Matrix, bool], output: Tensor) -> None:
+        _, ctx.matrix, ctx.transposed = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _Product.apply(grads[0], ctx.matrix, not ctx.transposed), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        product: Tensor = _Product.apply(tangents[0], ctx.matrix, ctx.transposed)
+        return product
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None, None], h: Tensor, matrix: _Matrix, transposed: bool
+    ) -> tuple[Tensor, int]:
+        h = h.movedim(in_dims[0], 1)  # what is mapped lies side by side, as more columns
+        product: Tensor = _Product.apply(h.flatten(1), matrix, transposed)
+        return product.unflatten(1, h.shape[1:]), 1
 
 
 def _undisturbed() -> Callable[[Tensor, Tensor, float], Tensor]:
@@ -79,12 +150,3 @@ def _has_kernel(x: Tensor, weight: Tensor) -> bool:
     here = extension._C is not None and x.device.type == weight.device.type == "cpu"
     known = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
     return here and known and not (x.requires_grad or torch.compiler.is_compiling())
-
-
-def _as_graph(x: Tensor) -> RelationGraph:
-    """Its first nodes are the rows of `x`, the others its columns."""
-    coo = x.to_sparse_coo().coalesce()
-    row, column = coo.indices()
-    edges = torch.stack([column + len(x), row])  # from the feature to the node
-    graph = RelationGraph.from_edge_index({"has": edges}, sum(x.shape), dtype=x.dtype)
-    return graph.with_values(coo.values())

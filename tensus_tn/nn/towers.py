@@ -102,6 +102,18 @@ class TwoTowers(nn.Module):
         draw: tuple[Draws, Draws] | None = None,
     ) -> Tensor:
         """Scores (B,) of `pairs` (2, B): ids within the two node types, source first."""
+        scores = self.likeness(x, graph, pairs, draw=draw)
+        return scores if self.bias is None else scores + self.bias_scores(x, pairs)
+
+    def likeness(
+        self,
+        x: Features,
+        graph: Any,
+        pairs: Tensor,
+        *,
+        draw: tuple[Draws, Draws] | None = None,
+    ) -> Tensor:
+        """The scores (B,) without the bias: of a block of a graph, whose ids that does not know."""
         drawn = (None, None) if draw is None else draw
         nets = self.source, self.target
         sizes = (num_nodes(net.target, x[net.target]) for net in nets)
@@ -110,8 +122,7 @@ class TwoTowers(nn.Module):
             distinct, place = _distinct(ids)
             states.append(net(x, graph, draw=draws, rows=distinct).index_select(0, place))
         source, target = states
-        scores = (source * target).sum(-1)
-        return scores if self.bias is None else scores + self.bias_scores(x, pairs)
+        return (source * target).sum(-1)
 
 
 def _distinct(ids: Tensor) -> tuple[Tensor, Tensor]:

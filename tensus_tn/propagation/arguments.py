@@ -38,6 +38,11 @@ class Arguments(NamedTuple):
         return [(self.ranks[tail], self.ranks[head]) for tail, head in ends]
 
     @property
+    def needed_rows(self) -> Sequence[Tensor]:
+        """The needed rows of every state, if not all are: on a GPU, row maps follow in `needed`."""
+        return self.needed[: len(self.ranks)]
+
+    @property
     def num_groups(self) -> int:
         """The groups of feature columns."""
         return 1 if self.group_sizes is None else len(self.group_sizes)

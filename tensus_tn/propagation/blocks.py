@@ -34,8 +34,10 @@ class Block:
         graph: The relations over the block's nodes, all of the whole graph's in the same order.
         nodes: The ids (n,) of its nodes in the whole graph; `x[nodes]` are their features.
         rows: Where the seeds stand among them (B,), in the order in which they were given: the rows
-            for `propagate_dag(block.graph, ..., rows=block.rows)`.
+            for `propagate_dag(block.graph, ..., rows=block.rows)`. Of groups of seeds, (B, k).
         whole_counts: The node types of the whole graph and their sizes.
+        index: Which of the seeds of `NeighborBlocks` these are (B,), as for labels; None of a block
+            that was made in another way.
 
     Example:
         >>> edges = {("a", "to", "b"): torch.tensor([[0, 1, 2], [0, 0, 1]])}
@@ -51,6 +53,7 @@ class Block:
     nodes: Tensor
     rows: Tensor
     whole_counts: tuple[tuple[str, int], ...]
+    index: Tensor | None = None
 
     @property
     def ids(self) -> dict[str, Tensor]:
@@ -83,12 +86,12 @@ class Block:
         Features may be sparse, or mapped from a file.
         """
         if isinstance(x, Tensor):
-            return _select_rows(x, self.nodes)
-        return {kind: _select_rows(x[kind], ids) for kind, ids in self.ids.items() if kind in x}
+            return feature_rows(x, self.nodes)
+        return {kind: feature_rows(x[kind], ids) for kind, ids in self.ids.items() if kind in x}
 
     def plan(self, dag: Dag, choices: Mapping[Edge, Sequence[str]] | None = None) -> RowPlan:
         """The rows of every state that the seeds need: for `propagate_dag(..., rows=plan)`."""
-        return self.graph.plan_rows(dag, self.rows, choices)
+        return self.graph.plan_rows(dag, self.rows.flatten(), choices)
 
     def to(self, device: torch.device | str) -> Block:
         """The block on another device."""
@@ -97,6 +100,7 @@ class Block:
             graph=self.graph.to(device),
             nodes=self.nodes.to(device),
             rows=self.rows.to(device),
+            index=None if self.index is None else self.index.to(device),
         )
 
     def to_hetero_data(self) -> Any:
@@ -155,7 +159,7 @@ class Block:
         total = sum(count for _, count in self.whole_counts)
         seeds, edges = (
             f"{count} {noun}{'' if count == 1 else 's'}"
-            for count, noun in ((len(self.rows), "seed"), (self.graph.num_edges, "edge"))
+            for count, noun in ((self.rows.numel(), "seed"), (self.graph.num_edges, "edge"))
         )
         return f"Block({seeds}; {len(self.nodes)} of {total} nodes, {edges})"
 
@@ -178,9 +182,10 @@ class NeighborBlocks:
 
     Args:
         graph: The whole graph, on the CPU; it may be mapped (`RelationGraph.load(mmap=True)`).
-        seeds: Global ids (M,), a mask (N,), a node type for all its nodes, or `(type, ids)`.
+        seeds: Global ids (M,), a mask (N,), a node type for all its nodes, or `(type, ids)`. Or groups
+            of nodes (M, k), as the two ends of pairs: each group is in one batch.
         fan_out: One number a hop; or a list of them for each relation that has edges.
-        batch_size: Seeds in a batch, for each process.
+        batch_size: Seeds, or groups of them, in a batch, for each process.
         shuffle: Whether to take the seeds in another order each time.
         generator: Of the order and the draws; torch's own if None. Processes need the same one.
         rank, world: Of `world` processes, each batch of the `rank`-th has its part of the seeds. All
@@ -228,18 +233,21 @@ class NeighborBlocks:
         return -(-len(self.seeds) // (self.batch_size * self.world))
 
     def __iter__(self) -> Iterator[Block]:
-        order = self.seeds
+        order = torch.arange(len(self.seeds))
         if self.shuffle:
-            order = order[torch.randperm(len(order), generator=self.generator)]
+            order = torch.randperm(len(order), generator=self.generator)
         seed = int(torch.randint(2**62, (), generator=self.generator))
         batches = order.split(self.batch_size * self.world) if len(order) else ()
         parts = [batch.tensor_split(self.world)[self.rank] for batch in batches]
         jobs = [(part, seed + number) for number, part in enumerate(parts)]
-        return self._ahead(jobs) if self.workers else (self.sample(*job) for job in jobs)
+        return self._ahead(jobs) if self.workers else (self._block(*job) for job in jobs)
 
     def sample(self, seeds: Tensor, seed: int) -> Block:
         """The block of some nodes (global ids), drawn by a number."""
         return draw_block(self.graph, seeds, self.fan_out, seed)
+
+    def _block(self, index: Tensor, seed: int) -> Block:
+        return replace(self.sample(self.seeds[index], seed), index=index)
 
     def _ahead(self, jobs: Sequence[tuple[Tensor, int]]) -> Iterator[Block]:
         """The blocks in their order, some of the next ones under way."""
@@ -247,7 +255,7 @@ class NeighborBlocks:
         waiting: deque[Future[Block]] = deque()
         try:
             for job in jobs:
-                waiting.append(pool.submit(self.sample, *job))
+                waiting.append(pool.submit(self._block, *job))
                 if len(waiting) > 2 * self.workers:
                     yield waiting.popleft().result()
             while waiting:
@@ -259,48 +267,55 @@ class NeighborBlocks:
 def draw_block(graph: RelationGraph, seeds: Tensor, fan_out: Sequence[int], seed: int) -> Block:
     """The block of some nodes: `fan_out` is (hops, relations) in one list, -1 for whole segments."""
     parts = torch.ops.tensus_tn.sample_block(
-        seeds, graph.forward.structure(), list(fan_out), graph.num_relations, seed
+        seeds.flatten(), graph.forward.structure(), list(fan_out), graph.num_relations, seed
     )
     nodes, rows, segment, edge = parts[:4]
     forward = Segments(*parts[4:8])
     backward = replace(Segments(*parts[8:12]), edge_perm=parts[12])
     ends = torch.tensor([here.stop for here in graph.node_types.values()], dtype=torch.int64)
     counts = torch.searchsorted(nodes, ends).diff(prepend=ends.new_zeros(1)).tolist()
+    sampled = any(number > 0 for number in fan_out)
     block = RelationGraph(
-        *_with_values(graph, forward, backward, segment, edge),
+        *_with_values(graph, forward, backward, segment, edge, sampled),
         graph.loop,
         graph.relation_names,
         tuple(zip(graph.node_types, counts, strict=True)),
     )
-    return Block(block, nodes, rows, graph.node_counts)
+    return Block(block, nodes, rows.view_as(seeds), graph.node_counts)
 
 
 def _with_values(
-    graph: RelationGraph, forward: Segments, backward: Segments, segment: Tensor, edge: Tensor
+    graph: RelationGraph,
+    forward: Segments,
+    backward: Segments,
+    segment: Tensor,
+    edge: Tensor,
+    sampled: bool,
 ) -> tuple[Segments, Segments]:
     """The structure of a block with the values of its edges, scaled where some are left out."""
-    whole, kept = graph.forward, forward.seg_ptr.diff()
-    total = whole.seg_ptr[segment + 1] - whole.seg_ptr[segment]
-    scale = None if torch.equal(kept, total.int()) else total.to(graph.dtype) / kept
+    whole, scale = graph.forward, None
+    if sampled:
+        kept, total = forward.seg_ptr.diff(), whole.seg_ptr[segment + 1] - whole.seg_ptr[segment]
+        scale = None if torch.equal(kept, total.int()) else total.to(graph.dtype) / kept
     if whole.edge_val is not None:
-        value = whole.edge_val[edge]
-        value = value if scale is None else value * scale[forward.edge_seg()]
+        value = whole.edge_val.index_select(0, edge)
+        value = value if scale is None else value * scale.index_select(0, forward.edge_seg())
         forward = replace(forward, edge_val=value)
     elif whole.seg_val is not None:
-        value = whole.seg_val[segment]
+        value = whole.seg_val.index_select(0, segment)
         forward = replace(forward, seg_val=value if scale is None else value * scale)
     else:
         forward = replace(forward, seg_val=scale)
     if forward.edge_val is not None or forward.seg_val is not None:
         assert backward.edge_perm is not None
-        value = forward.values(graph.dtype).detach()[backward.edge_perm]
+        value = forward.values(graph.dtype).detach().index_select(0, backward.edge_perm)
         backward = replace(backward, edge_val=value)
-    loops = None if whole.seg_loop is None else whole.seg_loop[segment]
-    added = None if whole.edge_added is None else whole.edge_added[edge]
+    loops = None if whole.seg_loop is None else whole.seg_loop.index_select(0, segment)
+    added = None if whole.edge_added is None else whole.edge_added.index_select(0, edge)
     return replace(forward, seg_loop=loops, edge_added=added), backward
 
 
-def _select_rows(x: Tensor, ids: Tensor) -> Tensor:
+def feature_rows(x: Tensor, ids: Tensor) -> Tensor:
     """`x[ids]`, also of a sparse matrix."""
     ids = ids.to(x.device)
     if x.layout != torch.sparse_csr:
@@ -315,8 +330,10 @@ def _select_rows(x: Tensor, ids: Tensor) -> Tensor:
 
 
 def _seed_ids(graph: RelationGraph, seeds: Seeds) -> Tensor:
-    """Global ids (M,)."""
+    """Global ids (M,), or (M, k) of groups."""
     if isinstance(seeds, Tensor):
+        if seeds.ndim == 2:
+            return as_ids("seeds", seeds.flatten(), graph.num_nodes).view(seeds.shape)
         return as_ids("seeds", seeds, graph.num_nodes)
     kind, ids = (seeds, None) if isinstance(seeds, str) else seeds
     if kind not in graph.node_types:

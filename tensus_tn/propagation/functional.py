@@ -14,10 +14,9 @@ from tensus_tn.propagation import extension
 from tensus_tn.propagation import operators as operators  # registers them
 from tensus_tn.propagation.arguments import Arguments
 from tensus_tn.propagation.gpu import check_gpu
-from tensus_tn.propagation.graph_part import GraphPart
+from tensus_tn.propagation.graph_part import GraphPart, checking
 from tensus_tn.propagation.groups import Groups
 from tensus_tn.propagation.memory import is_out_of_memory, out_of_memory
-from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.relation_graph import RelationGraph
 from tensus_tn.propagation.rows import RowPlan, as_ids, ends, used_relations
 
@@ -60,10 +59,11 @@ def propagate(
         tensor([[10.5000, 21.0000],
                 [ 3.5000,  7.0000]])
     """
-    _check_features(graph, h, "(N, P, F)")
-    num_groups = None if groups is None else _num_groups(w, "w")
-    _check_weights(w, num_groups, graph.num_relations, h.shape[1], None, graph.device)
-    columns = Groups.of(groups, num_groups, h.shape[2])
+    with checking(graph):
+        _check_features(graph, h, "(N, P, F)")
+        num_groups = None if groups is None else _num_groups(w, "w")
+        _check_weights(w, num_groups, graph.num_relations, h.shape[1], None, graph.device)
+        columns = Groups.of(groups, num_groups, h.shape[2])
     ranks, sizes = [h.shape[1], w.shape[-1]], columns.sizes
     return columns.restore(
         _run(graph, columns.sort(h), w.reshape(-1), ranks, [0], [1], None, sizes)[0]
@@ -149,22 +149,27 @@ def propagate_dag(
         >>> propagate_dag(g, dag, h, ones, rows=torch.tensor([1])).flatten()
         tensor([17.])
     """
-    if return_states and (rows is not None or support is not None):
-        raise ValueError("return_states is for whole states: leave out rows and support")
-    source = h.unsqueeze(1) if h.dim() == 2 else h
-    _check_features(graph, source, "(N, d, F) or (N, F)")
-    _check_edges(dag, weights)
-    first = dag.edges[0]
-    num_groups = None if groups is None else _num_groups(weights[first], f"weights[{first!r}]")
-    ranks = _ranks(graph, dag, source.shape[1], weights, num_groups)
-    columns = Groups.of(groups, num_groups, source.shape[2])
+    wanted = None
+    with checking(graph):
+        if return_states and (rows is not None or support is not None):
+            raise ValueError("return_states is for whole states: leave out rows and support")
+        source = h.unsqueeze(1) if h.dim() == 2 else h
+        _check_features(graph, source, "(N, d, F) or (N, F)")
+        _check_edges(dag, weights)
+        first = dag.edges[0]
+        num_groups = None if groups is None else _num_groups(weights[first], f"weights[{first!r}]")
+        ranks = _ranks(graph, dag, source.shape[1], weights, num_groups)
+        columns = Groups.of(groups, num_groups, source.shape[2])
+        used = None if choices is None else used_relations(graph.relation_names, dag, choices)
+        if isinstance(graph, GraphPart):
+            wanted, rows = _rows_here(graph, "rows", rows), None
+            support = _rows_here(graph, "support", support)
     source, sizes = columns.sort(source), columns.sizes
     w = torch.cat([weights[edge].reshape(num_groups or 1, -1) for edge in dag.edges], 1).flatten()
     # An empty list, of a graph without relations, would confuse torch's check of the gradients.
-    chosen = None if choices is None else used_relations(graph.relation_names, dag, choices) or None
+    chosen = used or None
     if isinstance(rows, RowPlan):
-        if isinstance(graph, GraphPart):
-            raise TypeError("rows: plans are for whole graphs; give ids or a mask of the rows here")
+        assert isinstance(graph, RelationGraph)
         if support is not None:
             raise ValueError("support: a plan of rows has its own, see RelationGraph.plan_rows")
         _check_plan(rows, graph, dag, chosen)
@@ -174,9 +179,6 @@ def propagate_dag(
             plan = graph.plan_rows(dag, rows, choices, support=support)
             return columns.restore(_sink_rows(plan, graph, source, w, ranks, chosen, sizes))
         source = source if support is None else _supported(source, support)
-    wanted = None
-    if rows is not None and isinstance(graph, GraphPart):
-        wanted, rows = as_ids("rows", rows, graph.num_nodes), None
     states = _run(graph, source, w, ranks, *ends(dag), chosen, sizes, wanted=wanted)
     if rows is not None:  # torch.compile can't depend on how many there are
         return columns.restore(states[-1][rows])
@@ -194,14 +196,16 @@ def _sink_rows(
     chosen: Sequence[int] | None,
     group_sizes: Sequence[int] | None,
 ) -> Tensor:
-    """The wanted rows of the sink; without kernels for needed rows, selected from the whole one."""
-    tails, heads = ends(plan.dag)
-    if h.device.type == "cpu":
-        states = _run(graph, h, w, ranks, tails, heads, chosen, group_sizes, plan.needed)
-        return plan.select(states[-1])
-    h = only_at(h, plan.needed[0])
-    sink = _run(graph, h, w, ranks, tails, heads, chosen, group_sizes)[-1]
-    return plan.select(sink.index_select(0, plan.needed[-1]))
+    """The wanted rows of the sink."""
+    needed = plan.operands()
+    return plan.select(_run(graph, h, w, ranks, *ends(plan.dag), chosen, group_sizes, needed)[-1])
+
+
+def _rows_here(graph: GraphPart, what: str, rows: Tensor | RowPlan | None) -> Tensor | None:
+    """Ids of the rows of a part that are here."""
+    if isinstance(rows, RowPlan):
+        raise TypeError(f"{what}: plans are for whole graphs; give ids or a mask of the rows here")
+    return None if rows is None else as_ids(what, rows, graph.num_nodes)
 
 
 def _supported(h: Tensor, support: Tensor) -> Tensor:
@@ -242,7 +246,7 @@ def _run(
         extension.warn_about_problem()
         if h.is_cuda:
             check_gpu(h.device)
-    if group_sizes is not None and (h.is_cuda or isinstance(graph, GraphPart)):
+    if group_sizes is not None and isinstance(graph, GraphPart):
 
         def run(h: Tensor, w: Tensor) -> list[Tensor]:
             return _run(graph, h, w, ranks, tails, heads, chosen, None, needed, wanted)
@@ -287,7 +291,7 @@ def _run(
 def run_by_group(
     run: Callable[[Tensor, Tensor], list[Tensor]], h: Tensor, w: Tensor, sizes: Sequence[int]
 ) -> list[Tensor]:
-    """The states 1 .. K by a call for each group: for CUDA and parts of graphs, which know none."""
+    """The states 1 .. K by a call for each group: for parts of graphs, which know none."""
     columns, weights = h.split(list(sizes), 2), w.reshape(len(sizes), -1).unbind()
     parts = [run(*given) for given in zip(columns, weights, strict=True)]
     return [torch.cat(states, 2) for states in zip(*parts, strict=True)]

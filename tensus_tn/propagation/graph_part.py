@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -52,6 +53,10 @@ class GraphPart(ABC):
     def device(self) -> torch.device:
         """Where all tensors are."""
 
+    def checking(self) -> AbstractContextManager[None]:
+        """While the arguments of `states` are made: those who have other rows are told of mistakes."""
+        return nullcontext()
+
     @abstractmethod
     def states(
         self,
@@ -67,3 +72,8 @@ class GraphPart(ABC):
 
         With `rows`, ids (B,), the sink at these alone, and of other states what they need.
         """
+
+
+def checking(graph: object) -> AbstractContextManager[None]:
+    """While arguments are checked: of a part of a graph, see `GraphPart.checking`."""
+    return graph.checking() if isinstance(graph, GraphPart) else nullcontext()

@@ -37,14 +37,14 @@ SCHEMAS = {
         "-> Tensor[]"
     ),
     "gather_mix": (
-        "(Tensor x, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? seg_loop, "
-        "Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, "
+        "(Tensor x, Tensor? halo, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, "
+        "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, "
         "Tensor(a!)[] out, int[] accumulate, Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()"
     ),
     "mix_gather": (
         "(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, "
         "Tensor? loop, Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, "
-        "Tensor[] far_rows, Tensor[] other, bool from_tail) -> ()"
+        "Tensor[] far_rows, Tensor[] other, Tensor[] halos, bool from_tail) -> ()"
     ),
     "mark_columns": "(Tensor[] structure, Tensor rows, Tensor used, int columns) -> Tensor",
     "select_rows": "(Tensor[] structure, Tensor rows, Tensor used, Tensor column) -> Tensor[]",
@@ -188,7 +188,7 @@ torch.library.register_fake("tensus_tn::empty_state", passes.empty_state, lib=_l
 def _(*inputs: Any) -> list[Tensor]:
     given = Arguments(*inputs)
     nodes, _, features = given.h.shape
-    sizes = [len(rows) for rows in given.needed] or [nodes] * len(given.ranks)
+    sizes = [len(rows) for rows in given.needed_rows] or [nodes] * len(given.ranks)
     shapes = zip(sizes, given.ranks, strict=True)
     return [given.h.new_empty(size, rank, features) for size, rank in shapes][1:]
 

@@ -17,6 +17,7 @@ from tensus_tn.propagation.segments import Segments
 
 def gather_mix(
     x: Tensor,
+    halo: Tensor | None,
     w: Sequence[Tensor],
     edge_val: Tensor | None,
     seg_val: Tensor | None,
@@ -34,7 +35,7 @@ def gather_mix(
 ) -> None:
     """`y_l[n, q] (+)= sum_{i,p} w_l[i, p, q] (A^i x)[n, p]`, and the gradients of the weights."""
     graph = as_segments(structure, edge_val, seg_val)
-    near = x.to(w[0].dtype)
+    near = (x if halo is None else torch.cat([x, halo])).to(w[0].dtype)
     sums, own = gather(graph, near), _rows_of(near, _rows(graph, near_rows))
     loops = _loops(loop, seg_loop, pairs)
     for k, weight in enumerate(w):
@@ -65,6 +66,7 @@ def mix_gather(
     near_rows: Tensor | None,
     far_rows: Sequence[Tensor],
     other: Sequence[Tensor],
+    halos: Sequence[Tensor],
     from_tail: bool,
 ) -> None:
     """`y[n, q] (+)= sum_i A^i (sum_l sum_p w_l[i, p, q] x_l[., p])[n]`."""
@@ -72,6 +74,7 @@ def mix_gather(
     loops = _loops(loop, seg_loop, pairs)
     total = w[0].new_zeros(graph.num_rows, *y.shape[1:])
     for k, (x, weight) in enumerate(zip(other, w, strict=True)):
+        x = torch.cat([x, halos[k]]) if halos else x
         matrix = weight.transpose(1, 2) if from_tail else weight
         far = _rows_of(x.to(weight.dtype), _rows(graph, far_rows[k] if far_rows else None))
         total += add_up(graph, mix(gather(graph, far), matrix, graph.seg_rel))

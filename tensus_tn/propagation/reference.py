@@ -131,7 +131,7 @@ def propagate(given: Arguments) -> list[Tensor]:
     """The states 1 .. K, at their needed rows where there are such; one gather for every state."""
     if given.needed:
         whole = propagate(_with_all_rows(given))
-        return [at(state, rows) for state, rows in zip(whole, given.needed[1:], strict=True)]
+        return [at(state, rows) for state, rows in zip(whole, given.needed_rows[1:], strict=True)]
     if given.group_sizes is not None:
         parts = [propagate(group) for group in given.by_group()]
         return [torch.cat(columns, 2) for columns in zip(*parts, strict=True)]
@@ -163,7 +163,7 @@ def propagate_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of h, w and edge_val, empty where not wanted; one gather for every state."""
     if given.needed:
-        nodes, needed = len(given.h), given.needed
+        nodes, needed = len(given.h), given.needed_rows
         dh, of_w, of_values = propagate_backward(
             [_spread(g, needed[k], nodes) for g, k in zip(grads, grad_nodes, strict=True)],
             grad_nodes,

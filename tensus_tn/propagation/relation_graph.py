@@ -16,7 +16,15 @@ from tensus_tn.propagation import edge_lists, extension, graph_file
 from tensus_tn.propagation.assembly import GraphOptions, Parts, assemble, checked_dtype
 from tensus_tn.propagation.memory import Memory, memory_of
 from tensus_tn.propagation.node_ids import RelationKey, relation_name, type_slices
-from tensus_tn.propagation.rows import Plans, RowPlan, as_ids, digest, ends, used_relations
+from tensus_tn.propagation.rows import (
+    Plans,
+    RowPlan,
+    as_ids,
+    digest,
+    ends,
+    row_maps,
+    used_relations,
+)
 from tensus_tn.propagation.segments import Segments, split_rows
 
 if TYPE_CHECKING:
@@ -278,9 +286,10 @@ class RelationGraph:
             self.num_relations,
         )
         position = None
-        if rows is not None:
+        if rows is not None and not torch.equal(needed[-1], rows.to(needed[-1])):
             position = torch.searchsorted(needed[-1], rows.to(needed[-1]))
-        return RowPlan(dag, self.num_nodes, chosen, tuple(needed), position, self._pattern())
+        maps = row_maps(needed, self.num_nodes) if self.device.type == "cuda" else None
+        return RowPlan(dag, self.num_nodes, chosen, tuple(needed), position, self._pattern(), maps)
 
     def _pattern(self) -> tuple[Tensor | None, ...]:
         """Where there are edges and self-loops, whatever their values."""

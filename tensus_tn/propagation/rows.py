@@ -33,9 +33,10 @@ class RowPlan:
         num_nodes: The nodes of the graph.
         chosen: For every link and relation, whether the link uses it; None if links use all.
         needed: The rows of every state that matter, ascending, in the order of `dag.nodes`.
-        position: Where each wanted row stands among those of the sink (B,); None if all rows are
-            wanted, in their order.
+        position: Where each wanted row stands among those of the sink (B,); None if they are wanted
+            in their order, each once.
         pattern: What it was made from: the graph's structure and its self-loops.
+        maps: Of a graph on a GPU, where the nodes stand in the states: see `row_maps`.
 
     Example:
         >>> from tensus_tn import RelationGraph
@@ -53,6 +54,11 @@ class RowPlan:
     needed: tuple[Tensor, ...]
     position: Tensor | None
     pattern: tuple[Tensor | None, ...]
+    maps: Tensor | None = None
+
+    def operands(self) -> list[Tensor]:
+        """What the operators take as `needed`: the rows, then any `maps`."""
+        return [*self.needed, *(() if self.maps is None else (self.maps,))]
 
     def fits(self, pattern: Sequence[Tensor | None]) -> bool:
         """Whether a graph with this pattern has the same edges; at once, if it has the same tensors."""
@@ -156,6 +162,20 @@ def ends(dag: Dag) -> tuple[list[int], list[int]]:
     """The numbers of the states at the tails and at the heads of all edges."""
     number = {node: k for k, node in enumerate(dag.nodes)}
     return [number[tail] for tail, _ in dag.edges], [number[head] for _, head in dag.edges]
+
+
+def row_maps(needed: Sequence[Tensor], num_nodes: int) -> Tensor:
+    """The row of every node in every state, (states, N), as CUDA kernels take them; -1: none.
+
+    Example:
+        >>> row_maps([torch.tensor([0, 2]), torch.tensor([2])], 3)  # the source is stored whole
+        tensor([[ 0, -1,  2],
+                [-1, -1,  0]])
+    """
+    maps = needed[0].new_full((len(needed), num_nodes), -1)
+    for k, rows in enumerate(needed):
+        maps[k, rows.long()] = rows if k == 0 else torch.arange(len(rows)).to(rows)
+    return maps
 
 
 def needed_rows(

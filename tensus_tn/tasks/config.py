@@ -82,7 +82,9 @@ class Config:
     top: int = _option(1, "with `meta-graph`: how many of its best to mix")
     epochs: int = _option(150, "how many epochs at most")
     batch_size: int = _option(
-        0, "labelled nodes in a training step, shared among processes; 0: all of them at once"
+        0,
+        "labelled nodes in a training step, or positive pairs with as many negative ones, shared among "
+        "processes; 0: all of them at once",
     )
     fan_out: str = _option(
         "",
@@ -127,8 +129,6 @@ class Config:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.resume and self.overwrite:
             raise ValueError("a run is either resumed or overwritten, not both")
-        if self.batch_size and self.updates == "alternating":
-            raise ValueError("updates are alternating on the whole graph: leave out batch_size")
         if self.fan_out and not self.batch_size:
             raise ValueError("fan_out is of batches: give a batch_size")
         self.hops()

@@ -17,7 +17,7 @@ from tensus_tn.data.structure import known_pairs, log_degrees, spectral
 from tensus_tn.data.typing import SPLITS
 from tensus_tn.nn import MetaGraphNet, NodeInputs
 from tensus_tn.nn.projection import Features
-from tensus_tn.propagation.blocks import Block
+from tensus_tn.propagation.blocks import Block, feature_rows
 from tensus_tn.tasks.config import ALL_INPUTS, Inputs
 from tensus_tn.tasks.metrics import association, auc, f1
 
@@ -109,9 +109,16 @@ class NodeClassification:
         shared.nodes = {split: ids[part::parts] for split, ids in self.nodes.items()}
         return shared
 
-    def block_objective(self, model: nn.Module, block: Block, **options: Any) -> Tensor:
-        """The loss of the seeds of a block, nodes of the target type; features stay where they are."""
-        rows, x = block.rows_of(self.target), block.gather(self.x)
+    def seeds(self, split: Split) -> Tensor:
+        """The nodes of a split (n,), by their ids in the graph: see `NeighborBlocks`."""
+        ids: Tensor = self.nodes[split] + self.data.slices[self.target].start
+        return ids
+
+    def block_objective(
+        self, model: nn.Module, block: Block, split: Split, **options: Any
+    ) -> Tensor:
+        """The loss of the seeds of a block, nodes of a split; features stay where they are."""
+        rows, x = block.rows_of(self.target), _gathered(block, self.x)
         labels = self.labels[block.ids[self.target][rows]]
         if isinstance(model, MetaGraphNet):
             return self._loss(model(x, block.graph, rows=rows, **options), labels)
@@ -157,10 +164,10 @@ class LinkPrediction:
     A model is called as `model(x, graph, pairs)`, with `pairs` (2, B) in ids within their node
     types, and returns their scores (B,).
 
-    A model with a `bias` (and `bias_scores`, as `TwoTowers` has them) also learns from what that says
-    alone: of the training pairs, so that the rest of the model need not learn it, and of the edges
-    that the graph has between the two types, all of which are positive and count as much as a
-    training pair each.
+    A model with a `bias` (and `bias_scores`, and for batches `likeness`, as `TwoTowers` has them) also
+    learns from what that says alone: of the training pairs, so that the rest of the model need not
+    learn it, and of the edges that the graph has between the two types, all of which are positive and
+    count as much as a training pair each.
 
     Args:
         data: With pairs.
@@ -224,20 +231,27 @@ class LinkPrediction:
 
     def loss(self, output: Tensor, split: Split) -> Tensor:
         """`-mean(log sigmoid(positive) + log sigmoid(-negative))`."""
+        return self._loss(output)
+
+    @staticmethod
+    def _loss(output: Tensor) -> Tensor:
         positive, negative = output.chunk(2)
         return -(F.logsigmoid(positive) + F.logsigmoid(-negative)).mean()
 
     def objective(self, model: nn.Module, split: Split, **options: Any) -> Tensor:
         """The loss that is trained: of the scores, and of the bias alone where there is one."""
         loss = self.loss(self.outputs(model, [split], **options)[split], split)
-        bias_scores: BiasScores | None = getattr(model, "bias_scores", None)
-        if bias_scores is None or model.bias is None:
+        bias_scores = _bias_scores(model)
+        if bias_scores is None:
             return loss
-        pairs = self.pairs[split]
-        bias = bias_scores(self.x, torch.cat([pairs, self.known], 1))
-        alone, known = bias.split([pairs.shape[1], self.known.shape[1]])
-        share = -F.logsigmoid(known).sum() / (pairs.shape[1] / 2)
-        return loss + self.loss(alone, split) + share
+        return loss + self._bias_loss(bias_scores, self.pairs[split], self.known)
+
+    def _bias_loss(self, bias_scores: BiasScores, pairs: Tensor, known: Tensor) -> Tensor:
+        """What is trained of the bias alone: the loss of pairs, and of edges, all positive."""
+        scores = bias_scores(self.x, torch.cat([pairs, known], 1))
+        alone, positive = scores.split([pairs.shape[1], known.shape[1]])
+        share = -F.logsigmoid(positive).sum() / (pairs.shape[1] / 2)
+        return self._loss(alone) + share
 
     def size(self, split: Split) -> int:
         """The positive pairs of a split, and as many negative ones."""
@@ -253,6 +267,43 @@ class LinkPrediction:
         shared.known = self.known[:, part::parts]
         return shared
 
+    def seeds(self, split: Split) -> Tensor:
+        """Of each positive pair and a negative one (n, 4) the ends, by their ids in the graph."""
+        ends = self.pairs[split].view(2, 2, -1) + self._starts(self.data.slices)
+        return ends.permute(2, 1, 0).reshape(-1, 4)
+
+    def block_objective(
+        self, model: nn.Module, block: Block, split: Split, **options: Any
+    ) -> Tensor:
+        """The loss of the seeds of a block, pairs of a split; features stay where they are.
+
+        The bias learns from as large a share of the edges as of the pairs: every pair brings some
+        with it, so that an epoch has each of them once.
+        """
+        ends = block.rows.view(-1, 2, 2).permute(2, 1, 0) - self._starts(block.graph.node_types)
+        here, x = ends.reshape(2, -1), _gathered(block, self.x)
+        bias_scores = _bias_scores(model)
+        if bias_scores is None:
+            return self._loss(model(x, block.graph, here, **options))
+        assert block.index is not None
+        pairs = self.pairs[split].view(2, 2, -1)[:, :, block.index].reshape(2, -1)
+        likeness: Any = model.likeness
+        output = likeness(x, block.graph, here, **options) + bias_scores(self.x, pairs)
+        known = self._known_with(block.index, split)
+        return self._loss(output) + self._bias_loss(bias_scores, pairs, known)
+
+    def _known_with(self, index: Tensor, split: Split) -> Tensor:
+        """The edges that some of n pairs bring with them: pair k every n-th, from the k-th on."""
+        edges = self.known.shape[1]
+        rounds = torch.arange(0, edges, self.size(split), device=index.device)
+        places = (index + rounds[:, None]).flatten()
+        return self.known[:, places[places < edges]]
+
+    def _starts(self, slices: Mapping[str, slice]) -> Tensor:
+        """Where the two types begin among nodes, (2, 1, 1)."""
+        starts = [slices[self.source].start, slices[self.target].start]
+        return torch.tensor(starts, device=self.known.device).view(2, 1, 1)
+
     def scores(self, output: Tensor, split: Split) -> dict[str, float]:
         """The area under the ROC curve."""
         return {"auc": auc(*output.chunk(2))}
@@ -260,6 +311,11 @@ class LinkPrediction:
     def why_unscored(self, outputs: Mapping[Split, Tensor]) -> str:
         """Nothing: test pairs are always known."""
         return ""
+
+
+def _bias_scores(model: nn.Module) -> BiasScores | None:
+    scores: BiasScores | None = getattr(model, "bias_scores", None)
+    return None if scores is None or model.bias is None else scores
 
 
 def _several_inputs(data: Dataset, names: Inputs) -> dict[str, NodeInputs[Tensor]]:
@@ -312,10 +368,21 @@ def _spec(data: Dataset, x: Features, targets: list[str], num_classes: int | Non
 
 
 def _moved(x: Features, device: torch.device | str) -> dict[str, Any]:
+    return _each(x, lambda kind, part: part.to(device))
+
+
+def _gathered(block: Block, x: Features) -> dict[str, Any]:
+    """The rows of a block's nodes."""
+    ids = block.ids
+    return _each(x, lambda kind, part: feature_rows(part, ids[kind]))
+
+
+def _each(x: Features, change: Callable[[str, Tensor], Tensor]) -> dict[str, Any]:
+    """Every input of every node type, changed."""
     return {
-        kind: NodeInputs(**{name: part.to(device) for name, part in given.present().items()})
+        kind: NodeInputs(**{name: change(kind, part) for name, part in given.present().items()})
         if isinstance(given, NodeInputs)
-        else given.to(device)
+        else change(kind, given)
         for kind, given in x.items()
     }
 

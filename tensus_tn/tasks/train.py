@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
@@ -22,11 +22,11 @@ from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.data import Split
 from tensus_tn.distributed.processes import Processes
 from tensus_tn.distributed.training import sum_gradients
-from tensus_tn.propagation.blocks import NeighborBlocks
+from tensus_tn.propagation.blocks import Block, NeighborBlocks
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.progress import Progress
 from tensus_tn.tasks.result import Record
-from tensus_tn.tasks.task import NodeClassification, Task
+from tensus_tn.tasks.task import Task
 
 
 class Trainer:
@@ -37,8 +37,10 @@ class Trainer:
     from the training loss with the weights (`updates="joint"`), or from the validation loss after
     them (`"alternating"`). With `search="sampled"` one meta-graph is drawn for each epoch,
     epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its probability.
-    With a `batch_size`, an epoch takes a step for each block of so many training nodes (see
-    `NeighborBlocks`), with a draw for each; scores are always of the whole graph.
+    With a `batch_size`, an epoch takes a step for each block of so many training nodes or pairs (see
+    `NeighborBlocks`), with a draw for each. Cores that learn in turns with the weights do so from
+    blocks of the validation split, which is begun anew when it ends. Scores are always of the whole
+    graph.
 
     Where several processes were brought together (`tensus_tn.distributed.init`), each has its share
     of the nodes or pairs of a split or a batch, gradients are summed, and only the first one writes.
@@ -77,12 +79,17 @@ class Trainer:
         ]
         self.weight_optimizer = torch.optim.Adam([group for group in groups if group["params"]])
         self.core_optimizer = torch.optim.Adam(cores, lr=config.core_lr) if cores else None
+        self._in_turns = config.updates == "alternating" and bool(cores)
         self._sampled = config.search != "soft" and bool(cores)
         if self._sampled and not hasattr(model, "sample"):
             raise TypeError(
                 f"search={config.search!r} needs a model with `sample`, got {type(model)}"
             )
-        self._blocks = _blocks(task, config, self.processes) if config.batch_size else None
+        splits: list[Split] = ["train", "val"] if self._in_turns else ["train"]
+        self._blocks = {
+            split: _blocks(task, split, config, self.processes)
+            for split in (splits if config.batch_size else [])
+        }
         self.history: list[Record] = []
         self.best_epoch, self.best_value = 0, math.inf
         self.best_state: dict[str, Tensor] = {}
@@ -153,15 +160,12 @@ class Trainer:
     def step(self) -> float:
         """The updates of one epoch; returns the training loss before them, or their mean."""
         self.model.train()
-        joint = self.config.updates == "joint"
-        cores = [self.core_optimizer] if self.core_optimizer else []
-        optimizers = [self.weight_optimizer, *(cores if joint else [])]
-        if self._blocks is not None:
-            return self._step_by_blocks(self._blocks, optimizers)
-        draw = self._draw_together() if self.processes.size > 1 else self._draw()
-        loss = self._update(self._loss("train", draw), optimizers)
-        if cores and not joint:
-            self._update(self._loss("val", draw), cores)
+        if self._blocks:
+            return self._step_by_blocks()
+        draw = self._draw_for(0)
+        loss = self._update("train", self._loss("train", draw))
+        if self._in_turns:
+            self._update("val", self._loss("val", draw))
         return loss
 
     def _loss(self, split: Split, draw: dict[str, Any]) -> Tensor:
@@ -171,31 +175,49 @@ class Trainer:
             loss = loss * (self._share.size(split) / self.task.size(split))
         return loss
 
-    def _step_by_blocks(self, blocks: NeighborBlocks, optimizers: list[torch.optim.Adam]) -> float:
-        """A step for each block; returns the mean of the losses over all seeds."""
-        assert isinstance(self.task, NodeClassification)
-        together = self.processes.size > 1
-        assert blocks.generator is not None
-        blocks.generator.manual_seed(_mixed(self.config.seed, self.epoch))
-        total, left = 0.0, len(blocks.seeds)
-        for number, block in enumerate(blocks):
-            draw = self._draw_together(number) if together else self._draw()
-            size = min(left, self.config.batch_size)
-            loss = torch.zeros((), requires_grad=True)
-            if len(block.rows):  # else this process's part of the last batch is empty
-                moved = block.to(self.config.device)
-                loss = self.task.block_objective(self.model, moved, **draw)
-            total += size * self._update(loss * (len(block.rows) / size), optimizers)
-            left -= size
-        return total / len(blocks.seeds)
+    def _step_by_blocks(self) -> float:
+        """A step for each block; returns the mean of the losses over all of the training split."""
+        for blocks in self._blocks.values():
+            assert blocks.generator is not None
+            blocks.generator.manual_seed(_mixed(self.config.seed, self.epoch))
+        total, others = 0.0, self._endless("val")
+        for number, (size, block) in enumerate(self._sized("train")):
+            draw = self._draw_for(number)
+            total += size * self._update("train", self._block_loss("train", size, block, draw))
+            if self._in_turns:
+                self._update("val", self._block_loss("val", *next(others), draw))
+        others.close()
+        return total / self.task.size("train")
 
-    def _update(self, loss: Tensor, optimizers: list[torch.optim.Adam]) -> float:
-        """One gradient step."""
+    def _block_loss(self, split: Split, size: int, block: Block, draw: dict[str, Any]) -> Tensor:
+        """This process's share of the loss of a batch of so many nodes or pairs."""
+        if not len(block.rows):  # of the last batch there may be nothing here
+            return torch.zeros((), requires_grad=True)
+        moved = block.to(self.config.device)
+        loss = self.task.block_objective(self.model, moved, split, **draw)
+        return loss * (len(block.rows) / size)
+
+    def _sized(self, split: Split) -> Iterator[tuple[int, Block]]:
+        """The blocks of a split, each with the size of its batch on all processes together."""
+        left = self.task.size(split)
+        for block in self._blocks[split]:
+            size = min(left, self.config.batch_size)
+            yield size, block
+            left -= size
+
+    def _endless(self, split: Split) -> Generator[tuple[int, Block], None, None]:
+        while True:
+            yield from self._sized(split)
+
+    def _update(self, split: Split, loss: Tensor) -> float:
+        """One gradient step, of what follows the loss of a split."""
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         sum_gradients(self.model.parameters())
-        for optimizer in optimizers:
-            optimizer.step()
+        if split == "train":
+            self.weight_optimizer.step()
+        if self.core_optimizer and self._in_turns == (split == "val"):
+            self.core_optimizer.step()
         return self.processes.sum(loss.detach()).item()
 
     def _draw(self) -> dict[str, Any]:
@@ -206,8 +228,10 @@ class Trainer:
         sample: Any = self.model.sample
         return {"draw": sample(epsilon=epsilon if self.config.search == "sampled" else None)}
 
-    def _draw_together(self, step: int = 0) -> dict[str, Any]:
-        """The same draw on all processes; what is random after it is each one's own."""
+    def _draw_for(self, step: int) -> dict[str, Any]:
+        """The draw of a step. It is the same on all processes; what is random after it is not."""
+        if self.processes.size == 1:
+            return self._draw()
         torch.manual_seed(_mixed(self.config.seed, self.epoch, step, 0))
         draw = self._draw()
         torch.manual_seed(_mixed(self.config.seed, self.epoch, step, 1 + self.processes.rank))
@@ -315,24 +339,21 @@ def _mixed(*numbers: int) -> int:
     return int.from_bytes(blake2b(repr(numbers).encode(), digest_size=7).digest(), "little")
 
 
-def _blocks(task: Task, config: Config, processes: Processes) -> NeighborBlocks:
-    """The training nodes in blocks, one prepared while another is trained on.
+def _blocks(task: Task, split: Split, config: Config, processes: Processes) -> NeighborBlocks:
+    """The nodes or pairs of a split in blocks, one prepared while another is trained on.
 
     A batch is shared among the processes; its nodes and neighbours depend on the epoch alone.
     """
-    if not isinstance(task, NodeClassification):
-        raise ValueError("batches are of nodes with labels: pairs are trained all at once")
     if config.batch_size % processes.size:
         raise ValueError(
             f"a batch is shared among {processes.size} processes: batch_size must be a multiple of "
             f"that, got {config.batch_size}"
         )
-    seeds = (task.target, task.nodes["train"].cpu())
     # The graph of a data set does not name its node types, by which features are gathered.
     graph = replace(task.graph.to("cpu"), node_counts=tuple(task.data.node_counts.items()))
     return NeighborBlocks(
         graph,
-        seeds,
+        task.seeds(split).cpu(),
         config.hops(),
         config.batch_size // processes.size,
         shuffle=True,

@@ -66,7 +66,7 @@ struct Graph {
             nullptr};
   }
 
-  const char* check() const { return kernels().check(structure(), alone); }
+  const char* check() const { return kernels().check(structure(), structure().nodes, alone); }
 
   Segments checked(const py::dtype& real) const {
     Segments view = structure();

@@ -44,42 +44,54 @@ STORE = {
 }
 
 
-def check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing=None):
-    """`choosing` draws the relations that links use; where there are none, they use all."""
-    store, edges, results = STORE[real], [], []
-    gathered = np.einsum("inm,mpf->inpf", case.dense(), case.x)
+def some_rows(state, selecting, index):
+    """A state with zeros in the rows that it lacks, the rows that it has, and their map."""
+    if selecting is None:
+        return state, slice(None), None
+    has = selecting.integers(0, 2, len(state)).astype(bool)
+    row = np.where(has, has.cumsum() - 1, -1).astype(index)
+    return state * has[:, None, None], has, row
+
+
+def check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing=None, selecting=None):
+    """The generators draw the relations that links use and the rows of states: else, these are all."""
+    store, edges, results, index = STORE[real], [], [], case.graph.col.dtype
+    x, rows_of_x, map_of_x = some_rows(case.x, selecting, index)
+    gathered = np.einsum("inm,mpf->inpf", case.dense(), x)
     for w, other, turned in case.links:
-        edge = {"w": w, "other": store(other), "accumulate": accumulate}
+        other, rows, row = some_rows(other, selecting, index)
+        edge = {"w": w, "other": store(other[rows]), "accumulate": accumulate, "row": row}
         used = np.ones(len(w))
         if choosing:
             used = choosing.integers(0, 2, len(w))
             edge["chosen"] = used.tolist()
         if wanted != "dw":
-            start, kept = case.before(accumulate, *other.shape)
+            start, kept = case.before(accumulate, *other[rows].shape)
             edge["out"] = store(start)
-            results.append(
-                (edge["out"], store(kept + np.einsum("i,ipq,inpf->nqf", used, w, gathered)))
-            )
+            mixed = np.einsum("i,ipq,inpf->nqf", used, w, gathered)
+            results.append((edge["out"], store(kept + mixed[rows])))
         if wanted != "out":
             edge["dw"] = case.matrices(case.unset, w.shape, turned)
             dw = np.einsum("i,inpf,nqf->ipq", used, gathered, other)
             results.append((edge["dw"], dw))
         edges.append(simt.Edge(**edge))
-    simt.gather_mix(real, *case.bound(simt), store(case.x), edges, offset)
+    simt.gather_mix(real, *case.bound(simt), store(x[rows_of_x]), edges, offset, map_of_x)
     for got, want in results:
         np.testing.assert_array_equal(got, want)
 
 
-def check_edge_gradient(simt, case, real, accumulate, offset):
-    store, g = STORE[real], case.graph
+def check_edge_gradient(simt, case, real, accumulate, offset, selecting=None):
+    store, g, edges = STORE[real], case.graph, []
+    x, rows_of_x, map_of_x = some_rows(case.x, selecting, g.col.dtype)
     grad, want = case.before(accumulate, len(g.col))
     relation, row = g.of_edges(g.seg_rel), g.of_edges(g.row)
     for w, other, _ in case.links:
+        other, rows, row_map = some_rows(other, selecting, g.col.dtype)
         mixed = np.einsum("epq,eqf->epf", w[relation], other[row])
-        want = want + np.einsum("epf,epf->e", mixed, case.x[g.col])
-    edges = [simt.Edge(w, store(other)) for w, other, _ in case.links]
+        want = want + np.einsum("epf,epf->e", mixed, x[g.col])
+        edges.append(simt.Edge(w, store(other[rows]), row=row_map))
     graph, _ = case.bound(simt)
-    simt.edge_gradient(real, graph, store(case.x), edges, grad, accumulate, offset)
+    simt.edge_gradient(real, graph, store(x[rows_of_x]), edges, grad, accumulate, offset, map_of_x)
     np.testing.assert_array_equal(grad, want)
 
 
@@ -90,21 +102,24 @@ simt_test = settings(max_examples=120, deadline=None)  # a fiber a thread: each 
 
 
 @given(case=cases, wanted=st.sampled_from(["out", "dw", "both"]), accumulate=st.booleans(),
-       narrow=NARROW, offset=OFFSET, seed=SEED, chosen=st.booleans())  # fmt: skip
+       narrow=NARROW, offset=OFFSET, seed=SEED, chosen=st.booleans(), some=st.booleans())  # fmt: skip
 @simt_test
-def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed, chosen):
+def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed, chosen, some):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
     choosing = np.random.default_rng(seed) if chosen else None
-    check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing)
+    selecting = np.random.default_rng(seed) if some else None
+    check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing, selecting)
 
 
-@given(case=cases, accumulate=st.booleans(), narrow=NARROW, offset=OFFSET, seed=SEED)
+@given(case=cases, accumulate=st.booleans(), narrow=NARROW, offset=OFFSET, seed=SEED,
+       some=st.booleans())  # fmt: skip
 @simt_test
-def test_edge_gradient(simt, case, accumulate, narrow, offset, seed):
+def test_edge_gradient(simt, case, accumulate, narrow, offset, seed, some):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
-    check_edge_gradient(simt, case, real, accumulate, offset)
+    selecting = np.random.default_rng(seed) if some else None
+    check_edge_gradient(simt, case, real, accumulate or some, offset, selecting)
 
 
 def test_same_bits_in_any_order(simt):
@@ -117,7 +132,7 @@ def test_same_bits_in_any_order(simt):
         w, other, _ = case.links[0]
         simt.set_seed(seed)
         edges = [simt.Edge(w, other, out, dw)]
-        simt.gather_mix("f32", *case.bound(simt), case.x, edges, 0)
+        simt.gather_mix("f32", *case.bound(simt), case.x, edges, 0, None)
         results.append((out, dw))
     for again in results[1:]:
         np.testing.assert_array_equal(results[0][0], again[0])
@@ -138,7 +153,10 @@ def run_every_kernel(simt, reals, seed):
             case = Case(seed, 9, 3, (0.7, 0.7), features, rank, far, sums, index, options)
             for wanted in ("out", "both"):
                 check_gather_mix(simt, case, real, True, wanted, 0)
+            selecting = np.random.default_rng(seed)
+            check_gather_mix(simt, case, real, True, "both", 0, selecting=selecting)
             check_edge_gradient(simt, case, real, True, 0)
+            check_edge_gradient(simt, case, real, True, 0, selecting)
     print("all fine")
 
 
@@ -194,8 +212,8 @@ PLANTED = {  # a file, what is right there and what is wrong instead, who sees i
     "one beyond shared memory": (
         "pass.h", "k < pass.packed", "k <= pass.packed", "address", "heap-buffer-overflow"),
     "one beyond global memory": (
-        "gather_mix.h", "pass.col[begin + mine], p0",
-        "pass.col[begin + mine + (mine + 1 == count)], p0", "address", "heap-buffer-overflow"),
+        "gather_mix.h", "pass.col[begin + mine]",
+        "pass.col[begin + mine + (mine + 1 == count)]", "address", "heap-buffer-overflow"),
     "shuffle of half a warp": (
         "gather_mix.h", "kept + __shfl_xor_sync(kWarp, given, half)",
         "kept + (threadIdx.x % 32 < 16 ? A(0) : __shfl_xor_sync(kWarp, given, half))",
@@ -203,7 +221,7 @@ PLANTED = {  # a file, what is right there and what is wrong instead, who sees i
     "mask without a lane": (
         "pass.h", "kWarp = ~0u", "kWarp = ~1u", None, "does not name its own lane"),
     "two writers of one sum": (
-        "gather_mix.h", "lane = lane_of(pass), p", "lane = lane_of(pass) % (P * kPair), p",
+        "gather_mix.h", "lane = lane_of(pass);", "lane = lane_of(pass) % (P * kPair);",
         "thread", "data race"),
 }  # fmt: skip
 

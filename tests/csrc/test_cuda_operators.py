@@ -5,6 +5,7 @@ see tests/propagation/test_cuda.py.
 """
 
 import ctypes
+import itertools
 import sys
 from pathlib import Path
 
@@ -16,23 +17,23 @@ from torch.utils import cpp_extension
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.cuda import traffic
-from tensus_tn import Dag, RelationGraph, propagate_dag
+from tensus_tn import Dag, RelationGraph, propagate, propagate_dag
 from tensus_tn.propagation import operators
 from tensus_tn.propagation.arguments import Arguments, Wanted
-from tensus_tn.propagation.functional import run_by_group
+from tensus_tn.propagation.reference import only_at
+from tensus_tn.propagation.rows import row_maps
 from tensus_tn.propagation.segments import split_rows
 from tests.csrc.building import CSRC, build
 from tests.csrc.simt_build import REALS, SHARED, SPLIT, needs_simt
-from tests.propagation.problems import operator_calls, tree_detach
 
 pytestmark = needs_simt
 
 
 class OnSimt(TorchDispatchMode):
-    """Within it the operators of tensus_tn are those for CUDA tensors, on the CPU."""
+    """Within it the propagations of tensus_tn are those for CUDA tensors, on the CPU."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "tensus_tn":
+        if func.namespace == "tensus_tn" and func._opname.startswith("propagate"):
             args = with_parts(
                 args, -len(Wanted._fields) if func._opname.endswith("backward") else 0
             )
@@ -41,7 +42,7 @@ class OnSimt(TorchDispatchMode):
 
 
 def with_parts(args, end):
-    """The arguments with the parts of long rows, as a graph on a GPU has them."""
+    """The arguments with the parts of long rows and with row maps, as on a GPU."""
     place = len(args) + end - len(Arguments._fields)
     given = Arguments(*args[place:][: len(Arguments._fields)])
     forward, backward = (
@@ -49,6 +50,8 @@ def with_parts(args, end):
         for way, size in ((given.forward, 4), (given.backward, 5))
     )
     given = given._replace(forward=forward, backward=backward)
+    if given.needed:
+        given = given._replace(needed=[*given.needed, row_maps(given.needed, len(given.h))])
     return [*args[:place], *given, *args[place + len(given) :]]
 
 
@@ -148,22 +151,106 @@ def test_what_is_not_chosen_is_not_read(on_simt):
     assert dw.flatten().tolist() == [2, 0]
 
 
-def test_operators_group_by_group(on_simt):
-    graph, _, h, _, _ = random_problem(torch.float64, 8)
-    w = torch.randn(3, 5, 2, 3, dtype=torch.float64)
-    _, args = operator_calls(graph, h, w, groups=[0, 0, 0, 2, 2, 2, 2, 2])[
-        "tensus_tn.propagate.default"
-    ]
-    given = Arguments(*tree_detach(args))
-    assert given.group_sizes == [3, 0, 5]
+ROWS = {  # and a support
+    "some, in any order, one twice": (torch.tensor([7, 5, 0, 5]), None),
+    "none": (torch.arange(0), None),
+    "all but one": (torch.arange(11), None),
+    "from a support": (torch.tensor([1, 5, 6]), torch.tensor([5, 8])),
+}
 
-    def run(h, w):
+
+@pytest.mark.parametrize(
+    ("rows", "names", "dtype"),
+    [
+        (rows, names, list(TOLERANCE)[place % 3])
+        for place, (rows, names) in enumerate(itertools.product(ROWS, [None, ["r0", "identity"]]))
+    ],
+)
+def test_rows_are_those_of_the_whole_sink(on_simt, rows, names, dtype):
+    """To the bit, with all gradients: those of the values among them."""
+    graph, dag, h, weights, values = random_problem(dtype, 8)
+    wanted, support = ROWS[rows]
+    choices = names and {(0, 1): names, (1, 2): names, (0, 3): ["r2"]}
+    grad = torch.randn(len(wanted), 2, 8, generator=torch.Generator().manual_seed(2)).to(dtype)
+    needed = [h, values, *weights.values()]
+
+    def run(source, **only):
+        sink = propagate_dag(graph, dag, source, weights, choices=choices, **only)
+        sink = sink if only else sink[wanted]
+        return [sink, *torch.autograd.grad(sink, needed, grad)]
+
+    with on_simt():
+        got = run(h, rows=wanted, support=support)
+        want = run(h if support is None else only_at(h, support))
+    assert all(map(torch.equal, got, want))
+
+
+def test_second_derivatives_at_some_rows(on_simt):
+    graph, dag, h, weights, values = random_problem(torch.float64, 4)
+
+    def run():
+        sink = propagate_dag(graph, dag, h, weights, rows=torch.tensor([5, 3]))
+        first = torch.autograd.grad(sink.square().sum(), [h, values], create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), [h, *weights.values()])
+
+    with on_simt():
+        got = run()
+    for a, b in zip(got, run(), strict=True):
+        assert (a - b).abs().max() <= 1e-11 * b.abs().max()
+
+
+def test_no_launch_more_for_some_rows(on_simt):
+    graph, dag, h, weights, _ = random_problem(torch.float32, 8)
+    plan = graph.plan_rows(dag, torch.tensor([5]))
+    counts = []
+    for rows in (None, plan):
+        with on_simt(), torch.no_grad():
+            start = on_simt.launches()
+            propagate_dag(graph, dag, h, weights, rows=rows)
+            counts.append(on_simt.launches() - start)
+    assert counts[0] == counts[1] > 0
+
+
+GROUPS = {  # the group of each column
+    "at borders of vectors": [0] * 8 + [1] * 4 + [3] * 20,
+    "out of order": [1, 0, 1, 1, 2, 0, 2, 2, 2],
+    "each its own": list(range(70)),
+}
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows"),
+    [*((groups, None) for groups in GROUPS), ("at borders of vectors", torch.tensor([5, 2]))],
+)
+def test_groups_of_columns(on_simt, groups, rows):
+    graph, dag, _, weights, values = random_problem(torch.float64, 8)
+    groups = GROUPS[groups]
+    h = torch.randn(12, 2, len(groups), dtype=torch.float64, requires_grad=True)
+    scale = torch.linspace(1, 2, max(groups) + 1, dtype=torch.float64).reshape(-1, 1, 1, 1)
+    weights = {edge: (scale * w).detach().requires_grad_() for edge, w in weights.items()}
+
+    def run():
+        choices = {(0, 1): ["r0", "identity"]}
+        sink = propagate_dag(graph, dag, h, weights, groups=groups, rows=rows, choices=choices)
+        loss = (sink * torch.arange(sink.numel()).reshape(sink.shape)).sum()
+        return [sink, *torch.autograd.grad(loss, [h, values, *weights.values()])]
+
+    with on_simt():
+        got = run()
+    for a, b in zip(got, run(), strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
+def test_no_launch_more_for_groups(on_simt):
+    graph, _, h, _, _ = random_problem(torch.float32, 8)
+    counts = []
+    for groups in (None, [0, 0, 0, 0, 1, 1, 1, 1]):
+        w = torch.randn(5, 2, 3) if groups is None else torch.randn(2, 5, 2, 3)
         with on_simt():
-            return torch.ops.tensus_tn.propagate(*given._replace(h=h, w=w, group_sizes=None))
-
-    (got,) = run_by_group(run, given.h, given.w, given.group_sizes)
-    (want,) = torch.ops.tensus_tn.propagate(*given)
-    assert (got - want).abs().max() <= 1e-12 * want.abs().max()
+            start = on_simt.launches()
+            torch.autograd.grad(propagate(graph, h, w, groups=groups).sum(), h)
+            counts.append(on_simt.launches() - start)
+    assert counts[0] == counts[1] > 0
 
 
 @pytest.mark.parametrize("inner", [1, 2, 4])
@@ -219,8 +306,9 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         ("heads", [0], "does not lead onwards"),
         ("chosen", [1, 0], "chosen must have 5 entries, got 2"),
         ("chosen", [1, 0, 0, 0, -1], "chosen must be 0 or 1, got -1"),
-        ("needed", [f.row_ptr, f.row_ptr], "propagate all, then select"),
-        ("group_sizes", [4, 4], "propagate each by itself"),
+        ("needed", [f.col[:3], f.row_ptr], "needed must name rows of 2 states, got 1"),
+        ("needed", [f.col[:3], f.col[:3], f.row_ptr], "needed must end with row maps"),
+        ("group_sizes", [4, 5], "group_sizes must add up to 8"),
     ]:
         with pytest.raises(RuntimeError, match=text):
             op(*{**right, name: wrong}.values())

@@ -221,7 +221,7 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
     return std::upper_bound(some.ends.begin(), some.ends.end(), f) - some.ends.begin();
   };
   const Graph<I, A> g(nodes, relations, degree, options & 1, options & 2, options & 4);
-  CHECK(!kernels.check(g.view, team), "a sound structure was refused");
+  CHECK(!kernels.check(g.view, g.view.nodes, team), "a sound structure was refused");
 
   Flags used(relations);
   for (int64_t i = 0; i < relations; ++i) used[i] = some.used >> (i % 8) & 1;
@@ -405,7 +405,7 @@ void test_check(const Kernels& kernels) {
   const auto damage = [&](auto change) {
     Graph<int32_t, float> g(10, 3, 4, false, false, false);
     change(g);
-    return kernels.check(g.view, three_threads);
+    return kernels.check(g.view, g.view.nodes, three_threads);
   };
   const auto none = [](auto&) {};
   CHECK(!damage(none), "a sound structure was refused");

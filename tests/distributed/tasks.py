@@ -24,6 +24,7 @@ from tensus_tn.distributed.halo import Halo
 from tensus_tn.nn import MetaGraphNet
 from tensus_tn.propagation.blocks import NeighborBlocks
 from tensus_tn.tasks import Config, Trainer, build_model, make_task, run
+from tests.tasks.problems import small_links
 
 FEATURES = 5
 #: What a graph can be like: options, and whether its edges have values.
@@ -166,6 +167,19 @@ def traffic(dag_name, method, choices=None, rows=False):
     return graph.bytes_received, bound, graph.bytes_per_pass(FEATURES), len(graph.forward.halo)
 
 
+def kept(dag_name):
+    """The bytes that are kept for a backward pass, those of the own rows, and the rows of the halo."""
+    dag, rank = DAGS[dag_name]
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40)
+    graph = DistributedGraph.from_graph(whole, parts_of(whole, dist.get_world_size(), "range"))
+    h, _, weights = numbers(whole, dag, rank, 40, torch.float32)
+    y = propagate_dag(graph, dag, h[graph.own].clone().requires_grad_(), weights)
+    _, *states = y.grad_fn.saved_tensors
+    own = graph.num_nodes * (1 + rank * (len(dag.nodes) - 2)) * FEATURES * 4
+    return sum(state.untyped_storage().nbytes() for state in states), own, len(graph.forward.halo)
+
+
 def typed():
     """A network over typed nodes, one type empty: (scores, gradients) of one process and of all."""
     counts = {"author": 12, "paper": 20, "venue": 0}
@@ -278,6 +292,51 @@ def other_call():
     propagate_dag(graph, Dag.path(1), h, {(0, 1): torch.ones(2, 1, 1)})
 
 
+def mistake(what, folder):
+    """The last process gives something that it must not; then all work together again."""
+    processes = Processes.of(None)
+    wrong = processes.rank == processes.size - 1
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40, identity=True, zero=True)
+    part = partition(whole, processes.size)
+    graph = DistributedGraph.from_graph(whole, part)
+    dag, weights = Dag.path(2), {e: torch.ones(4, 1, 1) for e in Dag.path(2).edges}
+    h, rows = torch.ones(graph.num_nodes, 4), torch.tensor([0])
+    kinds = dict.fromkeys(index, ("node", "node"))
+    net = MetaGraphNet({"node": 4}, 4, 2, kinds, "node", dag=dag)
+    try:
+        if what == "rows":
+            propagate_dag(graph, dag, h, weights, rows=rows + 40 if wrong else rows)
+        elif what == "choices":
+            propagate_dag(graph, dag, h, weights, choices={(0, 1): ["C" if wrong else "A"]})
+        elif what == "type":
+            propagate_dag(graph, dag, h.double() if wrong else h, weights)
+        elif what == "features":
+            net({"node": h * float("nan") if wrong else h}, graph)
+        elif what == "node":
+            net({"node": h}, graph, rows=rows + 40 if wrong else rows)
+        elif what == "edges":
+            mine = {
+                name: e + 40 if wrong else e for name, e in part.rows(index, processes.rank).items()
+            }
+            DistributedGraph.from_edge_index(mine, part)
+        elif what == "values":
+            values = {
+                name: torch.full((e.shape[1],), 1e300 if wrong else 1.0, dtype=torch.float64)
+                for name, e in index.items()
+            }
+            own, values = own_edges(index, values, part, processes.rank)
+            DistributedGraph.from_edge_index(own, part, edge_weight=values, dtype=torch.float32)
+        elif what == "file":
+            graph.save(folder)
+            if wrong:
+                os.remove(folder / f"part-{processes.rank}-of-{processes.size}.npz")
+            DistributedGraph.load(folder)
+    except handshakes.DisagreementError as error:
+        assert propagate_dag(graph, dag, h, weights).shape == (graph.num_nodes, 1, 4)
+        return str(error)
+
+
 def foreign_edge():
     index, _ = edges(3)
     part = Partition(torch.arange(40) % 2, 2, {"node": 40})
@@ -290,12 +349,10 @@ def halo_of(foreign):
     owner = torch.arange(8) % processes.size
     own = (owner == processes.rank).nonzero().flatten()
     halo = Halo.of(torch.tensor(foreign[processes.rank], dtype=torch.int64), owner, own, processes)
-    state = torch.zeros(len(own) + len(halo), 1, 2)
-    state[: len(own), 0] = own[:, None].float()
-    exchange = halo.start(state, len(own))
-    exchange.wait()
-    exchange.wait()  # a second time is of no consequence
-    assert torch.equal(state[len(own) :, 0, 1], halo.ids.float())
+    exchange = halo.start(own.float().view(-1, 1, 1).expand(-1, 1, 2).contiguous())
+    rows = exchange.wait()
+    assert exchange.wait() is rows  # a second time is of no consequence
+    assert torch.equal(rows[:, 0, 1], halo.ids.float())
     return halo.received.bytes, halo.give, halo.receive
 
 
@@ -395,12 +452,12 @@ def over_blocks(how, draw):
     return difference, float(max(apart))
 
 
-def train(out, **values):
+def train(out, pairs=False, **values):
     """A run of all processes together: the losses of every epoch, and what stands in its folder."""
     config = Config(
         epochs=6, hidden=8, steps=2, progress=False, checkpoint_every=2, out=str(out)
     ).with_values(values)
-    task = make_task(planted(num_nodes=60, seed=1))
+    task = make_task(small_links() if pairs else planted(num_nodes=60, seed=1))
     result = run(config, task)
     return [(r["train_loss"], r["val_loss"]) for r in result.history]
 

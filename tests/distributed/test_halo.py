@@ -20,7 +20,7 @@ def test_alone():
     none, own = torch.zeros(0, dtype=torch.int64), torch.arange(3)
     halo = Halo.of(none, torch.zeros(3, dtype=torch.int64), own, processes)
     state = torch.ones(3, 1, 2)
-    halo.start(state, 3).wait()
+    assert len(halo.start(state).wait()) == 0
     assert len(halo) == halo.received.bytes == 0
 
 
@@ -30,15 +30,16 @@ def test_a_node_that_is_not_owned_is_refused():
         Halo.of(torch.tensor([3]), owner, torch.arange(3), Processes.of(None))
 
 
-def test_a_state_of_other_rows_is_refused(crew):
-    for good, error in crew.outcomes(2, wrong_state):
+def test_wrong_numbers_of_rows_are_refused(crew):
+    for good, error in crew.outcomes(2, wrong_numbers):
         assert not good
-        assert "a halo of 1 rows does not fit a state of 7 rows, 4 own" in error
+        assert "a halo of 1 rows, 2 of which come from others" in error
 
 
-def wrong_state():
+def wrong_numbers():
     processes = Processes.of(None)
     owner = torch.arange(8) % 2
     own = (owner == processes.rank).nonzero().flatten()
     halo = Halo.of(torch.tensor([1 - processes.rank]), owner, own, processes)
-    halo.start(torch.zeros(7, 1, 2), 4)
+    halo.receive[1 - processes.rank] = 2
+    halo.start(torch.zeros(4, 1, 2))

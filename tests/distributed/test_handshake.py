@@ -21,6 +21,24 @@ def test_processes_that_differ_are_refused_on_all(crew, task, message):
         assert message in error
 
 
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("rows", "process 1 has ValueError('rows 40 is out of range"),
+        ("choices", "process 1 has ValueError("),
+        ("type", 'process 1 has TypeError("features are torch.float64'),
+        ("features", "process 1 has ValueError('features contain NaN or infinity')"),
+        ("node", "process 1 has ValueError('node node 40 is out of range"),
+        ("edges", "process 1 has ValueError("),
+        ("values", "process 1 has ValueError("),
+        ("file", "process 1 has FileNotFoundError("),
+    ],
+)
+def test_a_mistake_of_one_process_is_raised_on_all(crew, tmp_path, what, message):
+    for error in crew.run(2, tasks.mistake, what, tmp_path):
+        assert error.startswith("a mistake in the arguments: " + message)
+
+
 def test_versions_are_compared(crew):
     for good, error in crew.outcomes(2, other_version):
         assert not good

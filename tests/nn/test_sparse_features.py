@@ -1,7 +1,10 @@
 """Products with sparse features, by the kernel and by torch."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch.autograd import gradcheck, gradgradcheck
 
 from tensus_tn.nn.sparse_features import drop_nonzeros, sparse_product
 from tensus_tn.propagation import extension
@@ -70,3 +73,16 @@ def test_features_that_learn_and_compiled_ones():
 def test_nothing_is_dropped_with_probability_zero():
     x = matrix(3, 3).to_sparse()
     assert drop_nonzeros(x, 0.0) is x
+
+
+@native
+def test_every_derivative_of_the_weight():
+    x, weight = matrix(5, 4, 0.6).to_sparse(), torch.randn(4, 3, dtype=torch.float64)
+    weight.requires_grad_()
+    product = partial(sparse_product, x)
+    assert gradcheck(product, weight, check_forward_ad=True)
+    assert gradgradcheck(product, weight)
+    several = torch.randn(2, 4, 3, dtype=torch.float64)
+    for dim in (0, 1, 2):
+        mapped = torch.func.vmap(product, dim, dim)(several.movedim(0, dim))
+        torch.testing.assert_close(mapped.movedim(dim, 0), x.to_dense() @ several)

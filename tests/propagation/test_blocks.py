@@ -211,6 +211,25 @@ def test_seeds_by_type_mask_and_id_are_the_same():
     assert block.graph.node_counts[-1] == ("none", 0)
 
 
+def test_groups_of_seeds_stay_together():
+    pairs = torch.stack([torch.arange(25), torch.arange(25) % 20 + 30], 1)
+    generator = torch.Generator().manual_seed(0)
+    seen = []
+    for block in NeighborBlocks(typed_graph(), pairs, [2, 2], 4, True, generator):
+        assert torch.equal(block.nodes[block.rows], pairs[block.index])
+        assert block.plan(Dag.path(2)) is not None
+        seen += block.index.tolist()
+    assert sorted(seen) == list(range(25))
+    assert (
+        str(block)
+        == f"Block(2 seeds; {len(block.nodes)} of 55 nodes, {block.graph.num_edges} edges)"
+    )
+    with pytest.raises(ValueError, match="seeds 55 is out of range"):
+        NeighborBlocks(typed_graph(), pairs + 25, [2])
+    with pytest.raises(ValueError, match="a mask must have shape"):
+        NeighborBlocks(typed_graph(), pairs > 3, [2])
+
+
 def first(graph, seeds, fan_out=(-1,)):
     torch.manual_seed(0)
     return next(iter(NeighborBlocks(graph, seeds, fan_out, 100)))

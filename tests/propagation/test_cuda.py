@@ -85,6 +85,19 @@ def test_nothing_to_do():
     assert run(graph, dag, h, weights, "cuda")[0].numel() == 0
 
 
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_rows_are_those_of_the_whole_sink(dtype):
+    graph, dag, h, weights = problem("as in DiffMG", (2, 1, 3, 2), 64, dtype)
+    graph, h, wanted = graph.to("cuda"), h.cuda().requires_grad_(), torch.tensor([7, 299, 7])
+    weights = {edge: w.cuda().requires_grad_() for edge, w in weights.items()}
+    results = []
+    for rows in (None, wanted):
+        sink = propagate_dag(graph, dag, h, weights, rows=rows)
+        sink = sink[wanted.cuda()] if rows is None else sink
+        results.append([sink, *torch.autograd.grad(sink.sum(), [h, *weights.values()])])
+    assert all(map(torch.equal, *results))
+
+
 def test_stream_of_the_caller():
     graph, dag, h, weights = problem("as in DiffMG", (2, 2, 2, 2), 64, torch.float32)
     want = run(graph, dag, h, weights, "cuda")

@@ -48,7 +48,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("from_tail", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_gather_mix(case, from_tail, dtype):
+@pytest.mark.parametrize("own", [None, 0, 3])
+def test_gather_mix(case, from_tail, dtype, own):
+    """Columns from `own` on are rows of a halo."""
     rows, columns, rank, far, features, index, values, loops = case
     structure, edge_val, seg_val, loop, seg_loop = rectangle(
         rows, columns, index=index, values=values
@@ -61,6 +63,8 @@ def test_gather_mix(case, from_tail, dtype):
     w = [torch.randn(shape, dtype=sums) for shape in shapes]
     near = torch.arange(rows).to(index)
     near[rows // 3 : rows // 3 + 1] = -1
+    x, halo = (x, None) if own is None else (x[:own].clone(), x[own:].clone())
+    near[near >= len(x)] = -1
     number = [torch.arange(rows).flip(0).to(index).roll(k) for k in range(len(far))]
     number[0][rows // 2 : rows // 2 + 1] = -1
     other = [torch.randn(columns, q, features).to(dtype) for q in far]
@@ -70,7 +74,7 @@ def test_gather_mix(case, from_tail, dtype):
         out[-1] = out[-1] if len(far) == 1 else out[-1][:0]
         dw = [torch.full_like(weight, 7) for weight in w]
         operator(
-            x, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], near, number,
+            x, halo, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], near, number,
             out, [1, *[0] * (len(far) - 1)], other, dw, from_tail,
         )  # fmt: skip
         results.append([*out, *dw])
@@ -83,7 +87,8 @@ def test_gather_mix(case, from_tail, dtype):
 @pytest.mark.parametrize("from_tail", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("accumulate", [True, False])
-def test_mix_gather(from_tail, dtype, accumulate):
+@pytest.mark.parametrize("own", [None, 0, 4])
+def test_mix_gather(from_tail, dtype, accumulate, own):
     rows, receiving, rank, far = 9, 6, 2, (4, 1)
     structure, edge_val, seg_val, loop, seg_loop = rectangle(rows, rows)
     sums = torch.float64 if dtype == torch.float64 else torch.float32
@@ -100,12 +105,14 @@ def test_mix_gather(from_tail, dtype, accumulate):
     shapes = [(3, rank, q) if from_tail else (3, q, rank) for q in far]
     w = [torch.randn(shape, dtype=sums) for shape in shapes]
     other = [torch.randn(rows, q, 5).to(dtype) for q in far]
+    halos = [] if own is None else [x[own:].clone() for x in other]
+    other = [x[:own].clone() for x in other]
     results = []
     for operator in (OPS.mix_gather, PLAIN["mix_gather"]):
         y = torch.ones(receiving, rank, 5).to(dtype)
         operator(
             y, accumulate, w, edge_val, seg_val, loop, seg_loop, structure, structure[:2], number,
-            apart, other, from_tail,
+            apart, other, halos, from_tail,
         )  # fmt: skip
         results.append(y)
     close = {"rtol": 2e-2, "atol": 2e-1} if dtype == torch.bfloat16 else {}
@@ -130,7 +137,7 @@ def test_two_passes_are_a_propagation():
             forward.col[keep[forward.edge_seg()]],
         ]
         OPS.gather_mix(
-            h, [w], None, forward.seg_val[keep], graph.loop, forward.seg_loop[keep], structure,
+            h, None, [w], None, forward.seg_val[keep], graph.loop, forward.seg_loop[keep], structure,
             structure[:2], rows.int(), [rows.int()], [out], [0], [], [], True,
         )  # fmt: skip
     torch.testing.assert_close(out, propagate(graph, h, w))
@@ -149,6 +156,7 @@ BAD = {
     "far_rows of each link": {"far_rows": [torch.zeros(2, dtype=torch.int32)] * 2},
     "out must be a contiguous state": {"out": [torch.zeros(4, 2, 5)]},
     "2 rows, but a state of 1": {"out": [torch.zeros(1, 2, 3)]},
+    "halo must be a contiguous state": {"halo": torch.zeros(1, 2, 3)},
     "seg_loop needs loop": {"seg_loop": torch.ones(2)},
 }
 
@@ -158,6 +166,7 @@ BAD = {
 def test_bad_arguments_are_refused(message):
     arguments = {
         "x": torch.zeros(4, 1, 3),
+        "halo": None,
         "w": [torch.zeros(1, 1, 2)],
         "edge_val": None,
         "seg_val": None,
@@ -192,7 +201,7 @@ def test_edges_into_a_row_that_is_not_there_lead_nowhere():
         y = torch.full((1, 1, 1), 7.0)
         operator(
             y, False, [torch.full((1, 1, 1), 3.0)], None, None, None, None, structure, [], near, [],
-            [x], True,
+            [x], [], True,
         )  # fmt: skip
         assert y.item() == 6.0
 
@@ -261,9 +270,9 @@ def test_opcheck(from_tail):
     numbers, pairs = [None, seg_val, loop, seg_loop], structure[:2]
     x, far, w = torch.randn(6, 2, 5), torch.randn(6, 2, 5), torch.randn(3, 2, 2)
     links = [[far], [1], [x.clone()], [torch.empty_like(w)], from_tail]
-    given = (x, [w], *numbers, structure, pairs, None, [], *links)
+    given = (x, far.clone(), [w], *numbers, structure, pairs, None, [], *links)
     torch.library.opcheck(OPS.gather_mix.default, given)
-    given = (far, True, [w], *numbers, structure, pairs, None, [], [x], from_tail)
+    given = (far, True, [w], *numbers, structure, pairs, None, [], [x], [x[:0]], from_tail)
     torch.library.opcheck(OPS.mix_gather.default, given)
     marked, column = torch.ones(6, dtype=torch.bool), torch.arange(6).int()
     used = torch.tensor([True, False, True])

@@ -73,7 +73,6 @@ def test_fan_outs_are_numbers_for_every_step():
         ({"batch_size": 8, "fan_out": "-2"}, "-1: all"),
         ({"batch_size": 8, "fan_out": "few"}, "must be numbers, as 10,5, got 'few'"),
         ({"batch_size": -1}, "batch_size must not be negative"),
-        ({"batch_size": 8, "updates": "alternating"}, "leave out batch_size"),
     ):
         with pytest.raises(ValueError, match=message):
             Config(**wrong)

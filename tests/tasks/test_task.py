@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from tensus_tn.data import NodeLabels, even_rows, planted
+from tensus_tn.distributed import Processes
 from tensus_tn.nn import NodeInputs
+from tensus_tn.propagation.blocks import NeighborBlocks
 from tensus_tn.tasks import (
     PAIRS,
     Config,
@@ -17,6 +19,7 @@ from tensus_tn.tasks import (
     build_model,
     make_task,
 )
+from tensus_tn.tasks.train import _blocks
 from tests.tasks.problems import small_links
 
 
@@ -129,6 +132,29 @@ def test_a_bias_learns_from_pairs_and_edges_too():
     model.bias = None
     torch.testing.assert_close(
         task.objective(model, "train"), task.loss(model(task.x, task.graph, pairs), "train")
+    )
+
+
+@pytest.mark.parametrize(("split", "world"), [("train", 1), ("val", 2)])
+def test_the_losses_of_blocks_are_that_of_all_pairs(split, world):
+    """Of an epoch of all neighbours, each with its share: bias, pairs and edges, no matter by whom."""
+    task = make_task(small_links())
+    torch.manual_seed(0)
+    config = Config(hidden=4, batch_size=8 * world, **{**PAIRS, "dropout": 0.0})
+    model = build_model(config, task.spec)
+    for parameter in model.bias_parameters():
+        torch.nn.init.normal_(parameter)
+    total = 0.0
+    for rank in range(world):
+        blocks = _blocks(task, split, config, Processes(None, rank, world))
+        blocks.generator.manual_seed(0)
+        for block in blocks:
+            total += task.block_objective(model, block, split) * len(block.rows)
+    torch.testing.assert_close(total / task.size(split), task.objective(model, split))
+    model.bias = None
+    (whole,) = NeighborBlocks(blocks.graph, task.seeds(split), [-1] * config.steps)
+    torch.testing.assert_close(
+        task.block_objective(model, whole, split), task.objective(model, split)
     )
 
 

@@ -162,12 +162,15 @@ def test_training_leaves_torchs_settings_as_they_were(task):
         torch.set_deterministic_debug_mode(before)
 
 
-def test_one_block_of_all_neighbours_is_the_full_batch(task):
+@pytest.mark.parametrize("updates", ["joint", "alternating"])
+@pytest.mark.parametrize("kind", ["nodes", "pairs"])
+def test_one_block_of_all_neighbours_is_the_full_batch(task, kind, updates):
     """The same loss and, up to rounding, the same steps: dropout aside, the order of seeds is all."""
-    config = SMALL.with_values({"dropout": 0.0, "epochs": 3})
+    task = task if kind == "nodes" else make_task(small_links())
+    config = SMALL.with_values({"dropout": 0.0, "epochs": 3, "updates": updates, "bias": True})
     whole = history(config, task)
-    size = len(task.nodes["train"])
-    batch = history(config.with_values({"batch_size": size}), task)
+    batch = history(config.with_values({"batch_size": task.size("train")}), task)
+    assert batch[0]["train_loss"] == pytest.approx(whole[0]["train_loss"], abs=1e-6)
     for a, b in zip(whole, batch, strict=True):
         assert a.keys() == b.keys()
         assert all(b[key] == pytest.approx(a[key], rel=1e-4) for key in a)
@@ -178,9 +181,21 @@ def history(config, task):
     return Trainer(build_model(config, task.spec), task, config).run()
 
 
-@pytest.mark.parametrize("search", ["soft", "sampled"])
-def test_batches_learn_and_resume_to_the_same_bits(task, tmp_path, search):
-    config = SMALL.with_values({"batch_size": 20, "fan_out": "4", "search": search, "epochs": 4})
+@pytest.mark.parametrize(
+    ("kind", "search", "updates"),
+    [
+        ("nodes", "soft", "joint"),
+        ("nodes", "sampled", "joint"),
+        ("nodes", "soft", "alternating"),
+        ("pairs", "soft", "joint"),
+        ("pairs", "sampled", "alternating"),
+    ],
+)
+def test_batches_learn_and_resume_to_the_same_bits(task, tmp_path, kind, search, updates):
+    task = task if kind == "nodes" else make_task(small_links())
+    config = SMALL.with_values(
+        {"batch_size": 20, "fan_out": "4", "search": search, "updates": updates, "epochs": 4}
+    )
     whole = history(config, task)
     assert search == "sampled" or whole[-1]["train_loss"] < whole[0]["train_loss"]
     assert history(config, task) == whole
@@ -193,8 +208,26 @@ def test_batches_learn_and_resume_to_the_same_bits(task, tmp_path, search):
     assert again.run() == whole
 
 
-def test_batches_are_of_nodes():
-    config = SMALL.with_values({"batch_size": 8})
-    task = make_task(small_links())
-    with pytest.raises(ValueError, match="batches are of nodes with labels"):
-        Trainer(build_model(config, task.spec), task, config)
+def test_in_turns_every_block_moves_weights_then_cores(task):
+    """Of 30 training nodes there are three blocks, of 15 validation nodes two, the first once more."""
+    settings = {"search": "sampled", "updates": "alternating", "batch_size": 10, "epochs": 1}
+    trainer = Trainer(model := Recorder(), task, SMALL.with_values(settings))
+    sizes, losses = [], trainer._block_loss
+
+    def record(split, size, block, draw):
+        sizes.append((split, size, len(block.rows)))
+        return losses(split, size, block, draw)
+
+    trainer._block_loss = record
+    trainer.step()
+    rounds = [("train", 10, 10), ("val", 10, 10), ("train", 10, 10), ("val", 5, 5)]
+    assert sizes == [*rounds, *rounds[:2]]
+    for k in range(0, 4, 2):
+        (draw, weight, core), (again, weight_2, core_2), (_, weight_3, core_3) = model.calls[
+            k : k + 3
+        ]
+        assert draw is again
+        assert (weight != weight_2).any()
+        assert torch.equal(core, core_2)
+        assert torch.equal(weight_2, weight_3)
+        assert (core_2 != core_3).any()

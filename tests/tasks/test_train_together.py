@@ -29,9 +29,13 @@ def test_losses_are_those_of_one_process(crew, tmp_path, alone, size):  # noqa: 
     assert {"checkpoint.pt", "result.json", "history.csv"} <= names
 
 
-def test_batches_are_those_of_one_process(crew, tmp_path):  # noqa: F811
-    """Of 30 nodes, two are a batch of their own, of which two of four processes have nothing."""
-    values = {**QUIET, "batch_size": 28, "fan_out": "3"}
+@pytest.mark.parametrize(
+    "kind",
+    [{"batch_size": 28}, {"batch_size": 44, "pairs": True, "bias": True, "updates": "alternating"}],
+)
+def test_batches_are_those_of_one_process(crew, tmp_path, kind):  # noqa: F811
+    """Of 30 nodes or 90 pairs, two are a batch of their own: two of four processes have nothing."""
+    values = {**QUIET, **kind, "fan_out": "3"}
     (alone,) = crew.run(1, together, tmp_path / "one", values)
     for size in (2, 4):
         for losses in crew.run(size, together, tmp_path / str(size), values):

@@ -90,6 +90,12 @@ struct Graph {
             device.copy(seg_val),
             device.copy(edge_val)};
   }
+
+  // Whether a state has so many rows: those that a row map names, or all.
+  bool fits(py::ssize_t rows, const Maybe& row) const {
+    if (!row) return rows == row_ptr.size() - 1;
+    return row->size() == row_ptr.size() - 1 && row->dtype().equal(row_ptr.dtype());
+  }
 };
 
 struct Diagonal {
@@ -102,11 +108,12 @@ struct Edge {
   Maybe other, out, dw;
   bool accumulate;
   std::optional<std::vector<int64_t>> chosen;
+  Maybe row;
 
-  Link on(Device& device, const Array& near) const {
+  Link on(Device& device, const Graph& graph, const Array& near) const {
     require(w.ndim() == 3 && w.shape(1) == near.shape(1), "w must have the shape (C, P, Q)");
     for (const Maybe& state : {other, out})
-      require(!state || (state->ndim() == 3 && state->shape(0) == near.shape(0) && state->shape(1) == w.shape(2) &&
+      require(!state || (state->ndim() == 3 && graph.fits(state->shape(0), row) && state->shape(1) == w.shape(2) &&
                          state->shape(2) == near.shape(2) && state->itemsize() == near.itemsize()),
               "a far state has the wrong shape or type");
     Link link{};
@@ -120,6 +127,7 @@ struct Edge {
     link.other = device.copy(other);
     link.dw = device.copy(dw, true);
     link.chosen = chosen ? chosen->data() : nullptr;
+    link.row = device.copy(row);
     return link;
   }
 };
@@ -158,16 +166,17 @@ cuda::Parts parts_of(const Segments& graph, Device& device) {
 }
 
 void gather_mix(const std::string& real, const Graph& graph, const Diagonal& diagonal, const Array& x,
-                const std::vector<Edge>& edges, size_t offset) {
+                const std::vector<Edge>& edges, size_t offset, const Maybe& row) {
   Device device(offset);
-  require(x.ndim() == 3 && x.shape(0) == graph.row_ptr.size() - 1, "x must have the shape (N, P, F)");
+  require(x.ndim() == 3 && graph.fits(x.shape(0), row), "x must have the shape (N, P, F)");
   const Segments g = graph.on(device), pairs = diagonal.pairs->on(device);
   std::vector<Link> links;
-  for (const Edge& edge : edges) links.push_back(edge.on(device, x));
+  for (const Edge& edge : edges) links.push_back(edge.on(device, graph, x));
   const cuda::GatherMix job{g,
                             parts_of(g, device),
                             {device.copy(diagonal.loop), device.copy(diagonal.seg_loop), &pairs},
                             device.copy(x),
+                            device.copy(row),
                             x.shape(1),
                             x.shape(2),
                             links.data(),
@@ -178,14 +187,22 @@ void gather_mix(const std::string& real, const Graph& graph, const Diagonal& dia
 }
 
 void edge_gradient(const std::string& real, const Graph& graph, const Array& x, const std::vector<Edge>& edges,
-                   Array grad, bool accumulate, size_t offset) {
+                   Array grad, bool accumulate, size_t offset, const Maybe& row) {
   Device device(offset);
   require(grad.size() == graph.col.size(), "grad must have one entry an edge");
   const Segments g = graph.on(device);
   std::vector<Link> links;
-  for (const Edge& edge : edges) links.push_back(edge.on(device, x));
-  const cuda::EdgeGradient job{g,          parts_of(g, device), device.copy(x),        x.shape(1),
-                               x.shape(2), links.data(),        int64_t(links.size()), device.copy(grad, true),
+  for (const Edge& edge : edges) links.push_back(edge.on(device, graph, x));
+  const cuda::EdgeGradient job{g,
+                               parts_of(g, device),
+                               device.copy(x),
+                               device.copy(row),
+                               x.shape(1),
+                               x.shape(2),
+                               links.data(),
+                               int64_t(links.size()),
+                               {},
+                               device.copy(grad, true),
                                accumulate};
   const cuda::Kernels& kernels = cuda::kernels(real_of(real));
   check(kernels.edge_gradient(job, device.allocate(kernels.edge_gradient_scratch(job)), nullptr));
@@ -202,10 +219,10 @@ PYBIND11_MODULE(simt_bindings, m) {
   py::class_<Diagonal>(m, "Diagonal")
       .def(py::init<Maybe, Maybe, const Graph*>(), py::arg("loop"), py::arg("seg_loop"), py::arg("pairs").none(false),
            py::keep_alive<1, 4>());
-  py::class_<Edge>(m, "Edge").def(py::init<Array, Maybe, Maybe, Maybe, bool, std::optional<std::vector<int64_t>>>(),
-                                  py::arg("w"), py::arg("other") = py::none(), py::arg("out") = py::none(),
-                                  py::arg("dw") = py::none(), py::arg("accumulate") = false,
-                                  py::arg("chosen") = py::none());
+  py::class_<Edge>(m, "Edge").def(
+      py::init<Array, Maybe, Maybe, Maybe, bool, std::optional<std::vector<int64_t>>, Maybe>(), py::arg("w"),
+      py::arg("other") = py::none(), py::arg("out") = py::none(), py::arg("dw") = py::none(),
+      py::arg("accumulate") = false, py::arg("chosen") = py::none(), py::arg("row") = py::none());
   m.def("gather_mix", &gather_mix);
   m.def("edge_gradient", &edge_gradient);
   m.def("set_seed", &simt::set_seed);

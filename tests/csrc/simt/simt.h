@@ -67,6 +67,11 @@ template <class A> A __shfl_xor_sync(uint32_t mask, A value, unsigned bits) {
   return simt::shuffle(mask, value, (threadIdx.x % 32) ^ bits);
 }
 
+template <class A> A __shfl_down_sync(uint32_t mask, A value, unsigned by) {
+  const unsigned lane = threadIdx.x % 32;
+  return simt::shuffle(mask, value, lane + by < 32 ? lane + by : lane);
+}
+
 inline uint32_t __ballot_sync(uint32_t mask, bool vote) {
   const simt::Exchange& all = simt::exchange(mask, simt::Collective::vote, vote);
   uint32_t ballot = 0;
@@ -75,7 +80,7 @@ inline uint32_t __ballot_sync(uint32_t mask, bool vote) {
 }
 
 inline bool __any_sync(uint32_t mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
-inline int __popc(uint32_t bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 inline float __uint_as_float(uint32_t bits) {
   float x;
