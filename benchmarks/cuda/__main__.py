@@ -213,14 +213,18 @@ def peak_bandwidth(device: str) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cuda", description=__doc__)
-    parser.add_argument("--graphs", nargs="*", default=[*graphs.available(), "dblp-shape"])
+    parser.add_argument("--graphs", nargs="*", help="all that there are; on the CPU a tiny one")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=4, help="K of the complete DAG")
     parser.add_argument("--rank", type=int, default=2)
     parser.add_argument("--features", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--rounds", type=int, help="50; on the CPU 3")
     options = parser.parse_args()
-    if options.device != "cpu":
+    on_cpu = options.device == "cpu"  # only shows that the command works, in less than a minute
+    if options.graphs is None:
+        options.graphs = ["tiny"] if on_cpu else [*graphs.available(), "dblp-shape"]
+    options.rounds = options.rounds or (3 if on_cpu else 50)
+    if not on_cpu:
         if not torch.cuda.is_available():
             raise SystemExit("there is no GPU here: --device cpu shows that the command works")
         if extension._C is None or not extension._C.cuda_architectures():
