@@ -22,7 +22,7 @@ from benchmarks.reproduce.settings import NODES, PAIRS
 from tensus_tn.nn import MetaGraph
 
 Results = Sequence[dict[str, Any]]
-RANKS = {f"study-d{d}": d for d in range(1, 6)}
+RANKS = {"recipe-rank1": 1, "recipe": 2, "recipe-d3": 3, "recipe-d4": 4, "recipe-d5": 5}
 COLORS = {"tensus": "#1b6ca8", "cp": "#d1495b", "rank1": "#6a994e", "diffmg": "#8d6a9f"}
 LABELS = {"tensus": "TENSUS, d = 2", "cp": "CP", "rank1": "d = 1", "diffmg": "DiffMG"}
 
@@ -59,7 +59,7 @@ def _rank(results: Results) -> Any:
     for ax, data in zip(axes, RANK_STUDY, strict=False):
         points = _by_rank(results, data, itemgetter("test"))
         ax.errorbar(*points, marker="o", capsize=3, color=COLORS["tensus"], label="TENSUS")
-        if cp := [r["test"] for r in _runs(results, data, "study-cp")]:
+        if cp := [r["test"] for r in _runs(results, data, "recipe-cp")]:
             ax.errorbar(
                 [2.15], [fmean(cp)], [half_width(cp)], marker="s", capsize=3, color=COLORS["cp"],
                 label="CP, as many parameters", linestyle="none",

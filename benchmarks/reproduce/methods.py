@@ -21,6 +21,7 @@ from benchmarks.reproduce.pair_features import regression
 from benchmarks.reproduce.pairs import LAYERS, PairPeer
 from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.settings import (
+    ALTERNATING,
     AVERAGED,
     BUDGET,
     DIFFMG_RESTARTS,
@@ -35,7 +36,6 @@ from benchmarks.reproduce.settings import (
     PEER_GRID,
     PUBLISHED,
     SOFT,
-    STUDY,
     TUNED,
     WALK_PATHS,
     WALKS,
@@ -198,8 +198,8 @@ def recipe(data: str, task: Task, seed: int, **changes: Any) -> Outcome:
 
 
 def more_labels(data: str, task: Task, seed: int) -> Outcome:
-    """As in the study of ranks, with test nodes among the training ones; scored on the others."""
-    config = Config(data=data, seed=seed, progress=False, **STUDY)
+    """The defaults with test nodes among the training ones; scored on the others."""
+    config = Config(data=data, seed=seed, progress=False)
     known = with_more_labels(load(data), MORE_LABELS[data], seed)
     return _by_defaults(config, make_task(known, config.normalisation, even=config.even))
 
@@ -315,8 +315,10 @@ METHODS: dict[str, Method] = {
     "recipe": partial(recipe, rank=2),
     "recipe-cp": partial(recipe, rank=2, ties="global"),
     "recipe-rank1": partial(recipe, rank=1),
-    **{f"study-d{d}": partial(recipe, rank=d, **STUDY) for d in range(1, 6)},
-    "study-cp": partial(recipe, rank=2, ties="global", **STUDY),
+    **{f"recipe-d{d}": partial(recipe, rank=d) for d in (3, 4, 5)},
+    "alternating": partial(soft, rank=2, **ALTERNATING),
+    "alternating-cp": partial(soft, rank=2, ties="global", **ALTERNATING),
+    "alternating-rank1": partial(soft, rank=1, **ALTERNATING),
     "recipe-published": recipe_published,
     "recipe-none": no_propagation,
     **{f"recipe-{name}": partial(pair_peer, name=name) for name in ("bias", "degrees", *LAYERS)},

@@ -18,7 +18,8 @@ from tensus_tn.tasks import Task, make_task
 
 MAIN = ("tensus", "diffmg", "published", "cp", "rank1")
 ABLATIONS = ("tensus-d3", "tensus-d4", "tensus-d5")
-RANKS = (*(f"study-d{d}" for d in range(1, 6)), "study-cp")
+RANKS = ("recipe-rank1", "recipe-d3", "recipe-d4", "recipe-d5", "recipe-cp")
+ALTERNATING = ("alternating-rank1", "alternating-cp", "alternating")
 RANK_STUDY = ("dblp", "imdb")
 #: Recommendation with the library's inputs and loss, beside ours.
 PAIR_ROWS = (
@@ -51,6 +52,7 @@ def plan(seeds: int) -> list[Run]:
         (("recipe",), PAIRS, seeds),
         (("recipe-rank1", "recipe-cp"), NODES, seeds),
         (RANKS, RANK_STUDY, DEFAULT_SEEDS),
+        (ALTERNATING, ("dblp",), DEFAULT_SEEDS),
         (PAIR_ROWS, PAIRS, few),
         (NOT_RANDOM, PAIRS, 1),
         (("gems",), PAIRS, few),
@@ -58,7 +60,7 @@ def plan(seeds: int) -> list[Run]:
         (("gtn-published", "gtn-tensus"), NODES, seeds),
         ((*PEERS, "metapath2vec"), NODES, seeds),
         (("average-seeds", "average-meta-graphs"), NODES, few),
-        (("study-d2", "more-labels"), NODES, seeds),
+        (("more-labels",), NODES, seeds),
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, RANK_STUDY, few),
         (("tensus", "rank1"), (PARTIAL,), 1),

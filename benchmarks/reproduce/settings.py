@@ -96,8 +96,8 @@ WALK_PATHS = {
 }
 WALKS = 60
 
-#: Ranks and labels were studied with these in the place of today's defaults for nodes.
-STUDY: dict[str, Any] = {"even": False, "dropout": 0.6, "core_lr": 0.1}
+#: Soft training in turns, DiffMG's network and patience: where single seeds of some ranks got stuck.
+ALTERNATING: dict[str, Any] = {"updates": "alternating", "core_lr": 0.3}
 
 #: Networks in an average over seeds; of meta-graphs, all finalists of a search are averaged.
 AVERAGED = 5

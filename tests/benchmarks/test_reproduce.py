@@ -14,6 +14,7 @@ from benchmarks.reproduce.peers import PEERS, Peer
 from benchmarks.reproduce.report import (
     DIFFMG_TITLES,
     PAIR_TITLES,
+    alternating,
     interval,
     labels,
     page,
@@ -152,11 +153,13 @@ def test_tables_and_verdict_tell_losses():
 def test_ranks_have_confidence_intervals_and_labels_their_number():
     values = [90.0, 91.0, 92.0]
     assert interval(values) == "91.00 ± 2.48 (3)"  # 4.303 / sqrt(3)
-    results = [result("dblp", "study-d3", seed, value) for seed, value in enumerate(values)]
+    results = [result("dblp", "recipe-d3", seed, value) for seed, value in enumerate(values)]
     row = next(line for line in ranks(results) if line.startswith("| d = 3"))
     assert row.startswith("| d = 3 | 91.00 ± 2.48 (3) | 3.0 | - | - | - | - |")
     text = "\n".join(labels([result("imdb", "more-labels", 0, 67.0)]))
     assert "| 70 % of all labels | - | - | 67.00 (1) |" in text
+    in_turns = [result("dblp", "alternating-cp", seed, 90.0 - seed) for seed in range(2)]
+    assert "| CP | 89.50 ± 6.35 (2) | 89.0, 90.0 |" in alternating(in_turns)
 
 
 def test_the_time_is_that_of_planned_runs_and_of_those_that_are_missing_by_their_rows():
