@@ -63,8 +63,9 @@ def split_features(features: Any, counts: Mapping[str, int]) -> dict[str, Tensor
         raise ValueError(
             f"expected features of {sum(counts.values())} nodes, got shape {matrix.shape}"
         )
-    matrix = sp.csr_array(matrix).astype(np.float32)
-    matrix.check_format(full_check=True)
+    matrix = sp.csr_array(matrix)
+    matrix.check_format(full_check=True)  # before anything sorts by indices that a file gave
+    matrix = matrix.astype(np.float32)
     return {kind: sparse_or_dense(matrix[ids]) for kind, ids in type_slices(counts).items()}
 
 

@@ -56,6 +56,15 @@ def test_features_are_cut_by_type_and_are_sparse_where_that_is_faster():
         split_features(dense, {"a": 5})
 
 
+def test_features_whose_rows_run_backwards_are_refused_before_they_are_sorted():
+    matrix = sp.csr_array(np.ones((3, 2)))
+    matrix.indices = matrix.indices[::-1].copy()  # unsorted, so a conversion would sort it
+    matrix.has_sorted_indices = False
+    matrix.indptr = np.array([0, 2**31 - 1, 4, 6], dtype=np.int32)
+    with pytest.raises(ValueError, match="non-decreasing"):
+        split_features(matrix, {"a": 3})
+
+
 def test_only_two_variants_of_node_types():
     check_variant("diffmg")
     with pytest.raises(ValueError, match=r"node_types must be one of .* got 'gtn'"):
