@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.propagate import graphs, heads, measure, peers, report
+from benchmarks.propagate import graphs, heads, measure, peers, report, step
 from tensus_tn.dag import Dag
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,16 @@ def test_a_wrong_peer_is_refused():
     )
     with pytest.raises(AssertionError, match="wrong computes something else"):
         measure.run_case(problem, [wrong], seconds=0.01)
+
+
+def test_a_training_step_is_timed_once_all_rows_give_the_same_loss(monkeypatch):
+    assert list(step.run_case("planted", seconds=0.01)) == [
+        "as it is", "all rows, then select", "the same with torch.sparse.mm",
+    ]  # fmt: skip
+    scores = step.AllRows.forward
+    monkeypatch.setattr(step.AllRows, "forward", lambda *inputs: scores(*inputs).roll(1, 0))
+    with pytest.raises(AssertionError):
+        step.run_case("planted", seconds=0.01)
 
 
 def test_heads_are_timed_in_both_ways_once_they_agree():
