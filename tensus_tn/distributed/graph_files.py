@@ -19,6 +19,7 @@ from tensus_tn.distributed.handshake import handshake, telling
 from tensus_tn.distributed.local_rows import LocalRows, Rows
 from tensus_tn.distributed.partitioning import Partition
 from tensus_tn.distributed.processes import Processes
+from tensus_tn.propagation.node_ids import require_ids
 from tensus_tn.propagation.segments import Segments
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ def _part_file(folder: str | os.PathLike[str], processes: Processes) -> Path:
 
 def write(graph: DistributedGraph, folder: str | os.PathLike[str]) -> None:
     """Write the part of this process, and by the first one the partition; none returns before all."""
+    with telling(graph.processes):
+        _write(graph, folder)
+    handshake(graph.processes, {})
+
+
+def _write(graph: DistributedGraph, folder: str | os.PathLike[str]) -> None:
     make_folder(Path(folder))
     arrays: Arrays = {
         "format": np.array(_FORMAT),
@@ -58,7 +65,6 @@ def write(graph: DistributedGraph, folder: str | os.PathLike[str]) -> None:
             "type_counts": np.array(list(counts.values()), dtype=np.int64),
         }
         write_arrays(Path(folder) / "partition.npz", partition)
-    graph.processes.gather(None)
 
 
 def _of_direction(rows: LocalRows) -> Arrays:
@@ -100,10 +106,18 @@ def read(folder: str | os.PathLike[str], processes: Processes, *, mmap: bool) ->
         forward, backward = (
             _direction(file, way, processes, path) for way in ("forward", "backward")
         )
-    handshake(processes, {"partition": partition.digest})
+        relations = tuple(str(name) for name in file["relation_names"])
+        loop, edges = (torch.from_numpy(file[key]) for key in ("loop", "edges_by_relation"))
+    handshake(
+        processes,
+        {
+            "partition": partition.digest,
+            "relations": relations,
+            "values": loop.dtype,
+            "edges of all parts": edges.tolist(),
+        },
+    )
     _check_exchanges(forward, backward, path)
-    relations = tuple(str(name) for name in file["relation_names"])
-    loop, edges = (torch.from_numpy(file[key]) for key in ("loop", "edges_by_relation"))
     node_counts = tuple(partition.counts(processes.rank).items())
     return forward, backward, loop, relations, node_counts, edges, partition, processes
 
@@ -139,6 +153,10 @@ def _direction(
 
     ids, send = tensor("halo.ids"), tensor("halo.send")
     receive, give = (tensor(f"halo.{key}").tolist() for key in ("receive", "give"))
+    if not len(receive) == len(give) == processes.size:
+        raise ValueError(
+            f"{path} is not {_WHAT}: its halo is not one of {processes.size} processes"
+        )
     halo = Halo(processes, ids, receive, send, give)
     return LocalRows(rows("interior"), rows("boundary"), halo, int(tensor("own")))
 
@@ -162,12 +180,19 @@ def _check_exchanges(forward: LocalRows, backward: LocalRows, path: Path) -> Non
 def verify(graph: DistributedGraph) -> None:
     """Check that both directions have the same edges, and the owners what is asked of them."""
     own, processes = graph.own, graph.processes
-    sums = torch.stack(
-        [
-            _fingerprint(graph.forward, own, graph.dtype, False),
-            _fingerprint(graph.backward, own, graph.dtype, True),
-        ]
-    )
+    with telling(processes):
+        for rows in (graph.forward, graph.backward):
+            require_ids("halo", rows.halo.ids, graph.total_nodes)
+        try:
+            sums = torch.stack(
+                [
+                    _fingerprint(graph.forward, own, graph.dtype, False),
+                    _fingerprint(graph.backward, own, graph.dtype, True),
+                ]
+            )
+        except (IndexError, RuntimeError) as error:
+            raise ValueError(f"its rows lead to others that are not there: {error}") from error
+    handshake(processes, {})
     forward, backward = processes.sum(sums).tolist()
     problem = None if forward == backward else "the two directions of the graph differ"
     for rows in (graph.forward, graph.backward):

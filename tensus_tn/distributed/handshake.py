@@ -9,7 +9,7 @@ from hashlib import blake2b
 import torch
 
 from tensus_tn._version import __version__
-from tensus_tn.distributed.processes import Processes
+from tensus_tn.distributed.processes import PeerError, Processes
 
 _MISTAKE = "mistake"
 
@@ -73,9 +73,9 @@ def telling(
     """
     try:
         yield
-    except DisagreementError:  # all know of it
+    except (DisagreementError, PeerError):  # all know of it
         raise
-    except (OSError, TypeError, ValueError) as error:
+    except Exception as error:
         if processes.size > 1:
             meet(processes, {_MISTAKE: error})
         raise

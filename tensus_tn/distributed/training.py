@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from tensus_tn.distributed.handshake import quick_check, telling
 from tensus_tn.distributed.processes import Processes
 
 
@@ -28,6 +29,11 @@ def global_mean(losses: Tensor, group: dist.ProcessGroup | None = None) -> Tenso
         tensor(3.)
     """
     processes = Processes.of(group)
+    with telling(processes, quick_check):
+        if not isinstance(losses, Tensor) or not losses.is_floating_point():
+            given = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
+            raise TypeError(f"losses must be a tensor of real numbers, got {given}")
+    quick_check(processes, {"losses": losses.dtype})
     count = processes.sum(torch.tensor(float(losses.numel()), dtype=torch.float64))
     if count == 0:
         raise ValueError("no process has a loss: the batches of all are empty")
@@ -52,7 +58,14 @@ def sum_gradients(
     processes = Processes.of(group)
     if processes.size == 1:
         return
-    trained = [p for p in parameters if p.requires_grad]
+    with telling(processes, quick_check):
+        trained = [p for p in parameters if p.requires_grad]
+        for p in trained:
+            if p.grad is not None and p.grad.layout != torch.strided:
+                raise TypeError(
+                    f"gradients must be dense, got {p.grad.layout} of a parameter {tuple(p.shape)}"
+                )
+    quick_check(processes, {"parameters": [(tuple(p.shape), p.dtype) for p in trained]})
     present = processes.sum(torch.tensor([float(p.grad is not None) for p in trained])) > 0
     kept = [p for p, there in zip(trained, present.tolist(), strict=True) if there]
     for dtype in sorted({p.dtype for p in kept}, key=str):

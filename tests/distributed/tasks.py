@@ -292,6 +292,33 @@ def other_call():
     propagate_dag(graph, Dag.path(1), h, {(0, 1): torch.ones(2, 1, 1)})
 
 
+def other_rows():
+    """The last process has rows of another type."""
+    part = Partition(torch.arange(4) % dist.get_world_size(), dist.get_world_size(), {"node": 4})
+    graph = DistributedGraph.from_edge_index({}, part, identity=True)
+    graph.gather(torch.ones(2, 3, dtype=[torch.float32, torch.int64][dist.get_rank()]))
+
+
+def other_parameters():
+    """The last process has one more."""
+    sum_gradients([torch.nn.Parameter(torch.ones(2)) for _ in range(1 + dist.get_rank())])
+
+
+def other_graph(folder):
+    """The part of the last process is of a graph that lacks an edge of each relation."""
+    processes = Processes.of(None)
+    index, _ = edges(3)
+    for place, count in ((folder, 120), (folder / "other", 119)):
+        whole = RelationGraph.from_edge_index({k: e[:, :count] for k, e in index.items()}, 40)
+        DistributedGraph.from_graph(whole, partition(whole, processes.size, method="range")).save(
+            place
+        )
+    if processes.rank:
+        name = f"part-{processes.rank}-of-{processes.size}.npz"
+        os.replace(folder / "other" / name, folder / name)
+    DistributedGraph.load(folder)
+
+
 def mistake(what, folder):
     """The last process gives something that it must not; then all work together again."""
     processes = Processes.of(None)
@@ -332,6 +359,38 @@ def mistake(what, folder):
             if wrong:
                 os.remove(folder / f"part-{processes.rank}-of-{processes.size}.npz")
             DistributedGraph.load(folder)
+        elif what == "graph":
+            DistributedGraph.from_graph(None if wrong else whole, part)
+        elif what == "folder":
+            (folder / "file").touch()
+            graph.save(folder / "file" if wrong else folder)
+        elif what in ("column", "halo"):
+            broken = (
+                graph.forward.boundary.segments.col if what == "column" else graph.forward.halo.ids
+            )
+            broken[0] = 99 if wrong else broken[0]
+            try:
+                graph.verify()
+            finally:
+                graph = DistributedGraph.from_graph(whole, part)
+        elif what == "scatter":
+            graph.scatter(torch.ones(39, 4) if wrong else None, source=processes.size - 1)
+        elif what == "nothing":
+            graph.scatter(None, source=processes.size - 1)
+        elif what == "source":
+            graph.scatter(torch.ones(40, 4), source=5 if wrong else 0)
+        elif what == "gather":
+            graph.gather(h[1:] if wrong else h)
+        elif what == "sparse":
+            graph.gather(h.to_sparse() if wrong else h)
+        elif what == "target":
+            graph.gather(h, target=-1 if wrong else 0)
+        elif what == "losses":
+            global_mean(h.long() if wrong else h)
+        elif what == "gradients":
+            w = torch.nn.Parameter(torch.ones(3, 2))
+            (F.embedding(torch.tensor([1]), w, sparse=wrong)).sum().backward()
+            sum_gradients([w])
     except handshakes.DisagreementError as error:
         assert propagate_dag(graph, dag, h, weights).shape == (graph.num_nodes, 1, 4)
         return str(error)

@@ -19,6 +19,14 @@ def test_parts_come_back_as_they_were(crew, tmp_path, mmap):
         assert "holds a graph in 2 parts, there are 3 processes" in error
 
 
+def test_parts_of_two_graphs_do_not_mix(crew, tmp_path):
+    for good, error in crew.outcomes(2, tasks.other_graph, tmp_path):
+        assert not good
+        assert error.startswith(
+            "DisagreementError: the processes have different edges of all parts"
+        )
+
+
 def save(folder, seed=3):
     index, _ = tasks.edges(seed)
     whole = RelationGraph.from_edge_index(index, 40)

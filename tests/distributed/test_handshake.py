@@ -12,6 +12,11 @@ from tests.distributed import tasks
         (tasks.disagree, "different rank: process 0 has 2, process 1 has 3"),
         (tasks.other_partition, "different partition"),
         (tasks.other_call, "different features: process 0 has (5, torch.float32), process 1"),
+        (
+            tasks.other_rows,
+            "different types and shapes of rows: process 0 has (torch.float32, (3,)),",
+        ),
+        (tasks.other_parameters, "different parameters: process 0 has [((2,), torch.float32)],"),
     ],
 )
 def test_processes_that_differ_are_refused_on_all(crew, task, message):
@@ -32,6 +37,30 @@ def test_processes_that_differ_are_refused_on_all(crew, task, message):
         ("edges", "process 1 has ValueError("),
         ("values", "process 1 has ValueError("),
         ("file", "process 1 has FileNotFoundError("),
+        ("graph", "process 1 has AttributeError("),
+        ("folder", "process 1 has NotADirectoryError("),
+        ("column", "process 1 has ValueError('its rows lead to others that are not there"),
+        ("halo", "process 1 has ValueError('halo 99 is out of range"),
+        (
+            "scatter",
+            "process 1 has ValueError('features must have 40 rows on process 1, got (39, 4)",
+        ),
+        (
+            "nothing",
+            "process 1 has TypeError('features must be a tensor on process 1, got NoneType",
+        ),
+        ("source", "process 1 has ValueError('source must be a process 0 .. 1, got 5"),
+        ("gather", "process 1 has ValueError('rows must have "),
+        (
+            "sparse",
+            "process 1 has TypeError('rows must be dense and on the CPU, got torch.sparse_coo",
+        ),
+        ("target", "process 1 has ValueError('target must be a process 0 .. 1, got -1"),
+        (
+            "losses",
+            "process 1 has TypeError('losses must be a tensor of real numbers, got torch.int64",
+        ),
+        ("gradients", "process 1 has TypeError('gradients must be dense, got torch.sparse_coo"),
     ],
 )
 def test_a_mistake_of_one_process_is_raised_on_all(crew, tmp_path, what, message):
