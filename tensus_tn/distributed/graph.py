@@ -190,8 +190,9 @@ class DistributedGraph(GraphPart):
         heads: Sequence[int],
         chosen: Sequence[int] | None,
         rows: Tensor | None,
+        support: Tensor | None,
     ) -> list[Tensor]:
-        """The states 1 .. K at the own rows, or at those that `rows` of the sink need.
+        """The states 1 .. K at the own rows, or at those that `rows` and `support` leave.
 
         All processes call this together, each with rows of its own.
         """
@@ -211,13 +212,14 @@ class DistributedGraph(GraphPart):
                 "links": problem,
                 "features": (h.shape[2], h.dtype),
                 "rows": "all" if rows is None else "some",
+                "support": "all" if support is None else "some",
                 "gradients": (
                     torch.is_grad_enabled() and h.requires_grad,
                     torch.is_grad_enabled() and w.requires_grad,
                 ),
             },
         )
-        ways = self._ways(problem, rows)
+        ways = self._ways(problem, rows, support)
         stored = ways[0].states[0].stored
         h = h.contiguous() if stored is None else h.index_select(0, stored)
         states = list(Propagation.apply(self, problem, ways, h, w.to(sums).contiguous()))
@@ -225,18 +227,24 @@ class DistributedGraph(GraphPart):
             states[-1] = states[-1].index_select(0, ways[0].states[-1].find(rows))
         return states
 
-    def _ways(self, problem: Problem, rows: Tensor | None) -> tuple[Way, Way]:
+    def _ways(
+        self, problem: Problem, rows: Tensor | None, support: Tensor | None
+    ) -> tuple[Way, Way]:
         """What each process computes and fetches; kept for the next call with the same rows on all."""
-        some = None
-        if rows is not None:
-            own = blake2b(rows.numpy().tobytes(), salt=b"%d" % self.processes.rank, digest_size=8)
-            number = int.from_bytes(own.digest(), "little", signed=True)
-            some = int(self.processes.sum(torch.tensor(number)))
+        some = [self._number(ids) for ids in (rows, support) if ids is not None]
+        if some:
+            some = self.processes.sum(torch.tensor(some)).tolist()
+        key = problem.tails, problem.heads, problem.chosen, rows is None, support is None, *some
         with lasting():
             return self._plans.fetch(
-                (problem.tails, problem.heads, problem.chosen, some),
-                lambda: plan_rows(self.forward, self.backward, self.loop, problem, rows),
+                key,
+                lambda: plan_rows(self.forward, self.backward, self.loop, problem, rows, support),
             )
+
+    def _number(self, ids: Tensor) -> int:
+        """A number for some rows of this process; the sum over all is a key for those of all."""
+        own = blake2b(ids.numpy().tobytes(), salt=b"%d" % self.processes.rank, digest_size=8)
+        return int.from_bytes(own.digest(), "little", signed=True)
 
     @cached_property
     def _plans(self) -> Plans[tuple[Way, Way]]:

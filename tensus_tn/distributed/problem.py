@@ -35,6 +35,10 @@ class Problem:
         """The links that end in a state."""
         return [e for e, head in enumerate(self.heads) if head == state]
 
+    def links_from(self, state: int) -> list[int]:
+        """The links that begin in a state."""
+        return [e for e, tail in enumerate(self.tails) if tail == state]
+
     def relations(self, count: int) -> Tensor:
         """Which of so many relations each link uses, (links, C)."""
         if self.chosen is None:

@@ -1,8 +1,9 @@
-"""Which rows of every state a process has, for some rows of the sink and some relations.
+"""Which rows of every state a process has, for some rows of sink and source and some relations.
 
 As `propagation/rows.py` for one process. A row of a state is stored by its owner where a wanted row of
 the sink depends on it, and fetched by those who read it: of the halo, only what the links' relations
-lead from to rows that matter. Processes find that out together, walking back from the sink.
+lead from to rows that matter. Processes find that out together, walking back from the sink; before
+that, where the source has a support, from there to all rows that can differ from zero.
 """
 
 from __future__ import annotations
@@ -126,11 +127,19 @@ class Way:
 
 
 def plan_rows(
-    forward: LocalRows, backward: LocalRows, loop: Tensor, problem: Problem, rows: Tensor | None
+    forward: LocalRows,
+    backward: LocalRows,
+    loop: Tensor,
+    problem: Problem,
+    rows: Tensor | None,
+    support: Tensor | None,
 ) -> tuple[Way, Way]:
-    """Both directions, for some of the own rows of the sink, or for all; processes plan together."""
+    """Both directions, for some of the own rows of the sink, or for all; processes plan together.
+
+    With a support, own rows of the source, a state between has only what leads from there to the sink.
+    """
     relations = problem.relations(len(loop))
-    if rows is None and bool(relations.all()):
+    if rows is None and support is None and bool(relations.all()):
         ways = [
             Way(way, [StateRows(None, way.halo, None, way.own)] * len(problem.ranks), relations)
             for way in (forward, backward)
@@ -138,14 +147,19 @@ def plan_rows(
         return ways[0], ways[1]
     has_loop = _relations_with_loops(forward, loop)
     read = [torch.zeros(forward.columns, dtype=torch.bool) for _ in problem.ranks]
+    possible = None
+    if support is not None:
+        possible = _possible(forward, backward, has_loop, problem, relations, support)
     states: list[StateRows] = []
     for k in reversed(range(len(read))):
+        if possible is not None:
+            read[k] &= possible[k]
         asked, own = forward.halo.ask(read[k][forward.own :]), read[k][: forward.own]
         own[forward.halo.send[asked]] = True
-        if rows is None:
-            own.fill_(True)
-        elif k == problem.last:
+        if k == problem.last and rows is not None:
             own[rows] = True
+        elif k == problem.last or (rows is None and support is None):
+            own.fill_(True)
         states.insert(0, _state_rows(forward, read[k], asked))
         for used, tail in ((relations[e], problem.tails[e]) for e in problem.links_into(k)):
             read[tail] |= _columns(forward, own, used)
@@ -153,6 +167,27 @@ def plan_rows(
     stored = [columns[: forward.own] for columns in read]
     back = _states_backward(backward, stored, problem, relations)
     return Way(forward, states, relations), Way(backward, back, relations)
+
+
+def _possible(
+    forward: LocalRows,
+    backward: LocalRows,
+    has_loop: Tensor,
+    problem: Problem,
+    relations: Tensor,
+    support: Tensor,
+) -> list[Tensor]:
+    """The columns of every state that can differ from zero, where the source does in some own rows."""
+    reached = [torch.zeros(backward.columns, dtype=torch.bool) for _ in problem.ranks]
+    reached[0][support] = True
+    for k, columns in enumerate(reached):
+        own = columns[: backward.own]
+        own[backward.halo.send[backward.halo.ask(columns[backward.own :])]] = True
+        for used, head in ((relations[e], problem.heads[e]) for e in problem.links_from(k)):
+            reached[head] |= _columns(backward, own, used)
+            reached[head][: backward.own] |= own & bool((used & has_loop).any())
+    every = [columns[: backward.own] for columns in reached]
+    return [torch.cat([own, forward.halo.tell(own)]) for own in every]
 
 
 def _states_backward(

@@ -149,7 +149,7 @@ def propagate_dag(
         >>> propagate_dag(g, dag, h, ones, rows=torch.tensor([1])).flatten()
         tensor([17.])
     """
-    wanted = None
+    here: tuple[Tensor | None, Tensor | None] = None, None
     with checking(graph):
         if return_states and (rows is not None or support is not None):
             raise ValueError("return_states is for whole states: leave out rows and support")
@@ -162,8 +162,8 @@ def propagate_dag(
         columns = Groups.of(groups, num_groups, source.shape[2])
         used = None if choices is None else used_relations(graph.relation_names, dag, choices)
         if isinstance(graph, GraphPart):
-            wanted, rows = _rows_here(graph, "rows", rows), None
-            support = _rows_here(graph, "support", support)
+            here = _rows_here(graph, "rows", rows), _rows_here(graph, "support", support)
+            rows = support = None
     source, sizes = columns.sort(source), columns.sizes
     w = torch.cat([weights[edge].reshape(num_groups or 1, -1) for edge in dag.edges], 1).flatten()
     # An empty list, of a graph without relations, would confuse torch's check of the gradients.
@@ -175,11 +175,12 @@ def propagate_dag(
         _check_plan(rows, graph, dag, chosen)
         return columns.restore(_sink_rows(rows, graph, source, w, ranks, chosen, sizes))
     if rows is not None or support is not None:
-        if not torch.compiler.is_compiling() and not isinstance(graph, GraphPart):
+        assert isinstance(graph, RelationGraph)
+        if not torch.compiler.is_compiling():
             plan = graph.plan_rows(dag, rows, choices, support=support)
             return columns.restore(_sink_rows(plan, graph, source, w, ranks, chosen, sizes))
         source = source if support is None else _supported(source, support)
-    states = _run(graph, source, w, ranks, *ends(dag), chosen, sizes, wanted=wanted)
+    states = _run(graph, source, w, ranks, *ends(dag), chosen, sizes, here=here)
     if rows is not None:  # torch.compile can't depend on how many there are
         return columns.restore(states[-1][rows])
     if not return_states:
@@ -239,9 +240,9 @@ def _run(
     chosen: Sequence[int] | None,
     group_sizes: Sequence[int] | None,
     needed: Sequence[Tensor] = (),
-    wanted: Tensor | None = None,
+    here: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> list[Tensor]:
-    """The states 1 .. K: at the rows needed of each, or, of parts of a graph, wanted of the sink."""
+    """The states 1 .. K: at the rows needed of each; of a part, for rows and a support that it has."""
     if not torch.compiler.is_compiling():
         extension.warn_about_problem()
         if h.is_cuda:
@@ -249,11 +250,11 @@ def _run(
     if group_sizes is not None and isinstance(graph, GraphPart):
 
         def run(h: Tensor, w: Tensor) -> list[Tensor]:
-            return _run(graph, h, w, ranks, tails, heads, chosen, None, needed, wanted)
+            return _run(graph, h, w, ranks, tails, heads, chosen, None, needed, here)
 
         return run_by_group(run, h, w, group_sizes)
     if isinstance(graph, GraphPart):
-        return graph.states(h, w, ranks, tails, heads, chosen, wanted)
+        return graph.states(h, w, ranks, tails, heads, chosen, *here)
     sums = torch.float64 if h.dtype == torch.float64 else torch.float32
     graph = graph if graph.dtype == sums else _converted(graph, sums)
     forward, backward = graph.forward, graph.backward

@@ -67,10 +67,13 @@ class GraphPart(ABC):
         heads: Sequence[int],
         chosen: Sequence[int] | None,
         rows: Tensor | None,
+        support: Tensor | None,
     ) -> list[Tensor]:
         """The states 1 .. K at the rows here, given that of the source; see `csrc/library.cpp`.
 
-        With `rows`, ids (B,), the sink at these alone, and of other states what they need.
+        With `rows`, ids (B,), the sink at these alone, and of other states what they need. With a
+        `support`, ids too, other rows of the source count as zero, and of the states between it and
+        the sink there is only what it can reach.
         """
 
 

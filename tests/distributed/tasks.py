@@ -99,7 +99,7 @@ def choices_of(how, dag):
     return {dag.edges[0]: ["A"]} if how else None
 
 
-def compare(kind, dag_name, method, source, choices, dtype=None, rows=None):
+def compare(kind, dag_name, method, source, choices, dtype=None, rows=None, support=None):
     """One process against all: (result equal, gradient equal, error of the weights' gradient)."""
     options, valued = KINDS[kind]
     dag, rank = DAGS[dag_name]
@@ -117,13 +117,10 @@ def compare(kind, dag_name, method, source, choices, dtype=None, rows=None):
     assert torch.equal(graph.edges_by_relation, rel.bincount(minlength=whole.num_relations))
     h, target, weights = numbers(whole, dag, rank, 40, dtype or whole.dtype)
     chosen = choices_of(choices, dag)
-    wanted = torch.ones(40, dtype=torch.bool)
-    if rows is not None:
-        wanted = torch.zeros(40, dtype=torch.bool).index_fill(
-            0, torch.tensor(rows, dtype=torch.int64), True
-        )
-        target = target * wanted[:, None, None]
-    expected = outcome(whole, dag, h, target, weights, choices=chosen)
+    wanted, counts = _mask(rows), _mask(support)
+    target = target * wanted[:, None, None]
+    zeroed = h * counts[:, None, None]
+    expected = outcome(whole, dag, zeroed, target, weights, choices=chosen)
     mine = wanted[graph.own].nonzero().flatten()
     for _ in range(2):  # the second time by the plan that was kept
         given = outcome(
@@ -134,17 +131,25 @@ def compare(kind, dag_name, method, source, choices, dtype=None, rows=None):
             weights,
             choices=chosen,
             rows=None if rows is None else mine,
+            support=None if support is None else counts[graph.own],
         )
     sink = torch.zeros_like(h)[graph.own].index_copy(0, mine, given[0])
     y, dh, dw = graph.gather(sink), graph.gather(given[1]), processes.sum(given[2])
-    expected = (expected[0] * wanted[:, None, None], *expected[1:])
+    masks = wanted[:, None, None], counts[:, None, None]
+    expected = (expected[0] * masks[0], expected[1] * masks[1], expected[2])
     error = float((dw - expected[2]).abs().max() / expected[2].abs().max().clamp(min=1e-30))
     if processes.rank:
         return None
     return torch.equal(y, expected[0]), torch.equal(dh, expected[1]), error
 
 
-def traffic(dag_name, method, choices=None, rows=False):
+def _mask(rows):
+    """Which of the 40 nodes are among the rows; all, if None."""
+    ids = torch.arange(40) if rows is None else torch.tensor(rows, dtype=torch.int64)
+    return torch.zeros(40, dtype=torch.bool).index_fill(0, ids, True)
+
+
+def traffic(dag_name, method, choices=None, rows=False, support=False):
     """The bytes that a pass forward and backward took, and the bound for all rows and relations."""
     dag, rank = DAGS[dag_name]
     index, _ = edges(3)
@@ -160,6 +165,7 @@ def traffic(dag_name, method, choices=None, rows=False):
         weights,
         choices=choices_of(choices, dag),
         rows=wanted if rows else None,
+        support=torch.arange(min(graph.num_nodes, 1)) if support else None,
     )
     inner = rank * (len(dag.nodes) - 2)
     width = (1 + inner) * FEATURES

@@ -17,7 +17,8 @@ class Half(GraphPart):
     def device(self):
         return self.graph.device
 
-    def states(self, h, w, ranks, tails, heads, chosen, rows):
+    def states(self, h, w, ranks, tails, heads, chosen, rows, support):
+        h = h if support is None else torch.zeros_like(h).index_copy(0, support, h[support])
         whole = torch.cat([h, h.new_zeros(self.graph.num_nodes - self.rows, *h.shape[1:])])
         here = propagate(self.graph, whole, w.reshape(-1, *ranks))[: self.rows]
         return [here if rows is None else here[rows]]
@@ -42,5 +43,7 @@ def test_propagate_asks_it_for_states(part):
     assert propagate(part, h, torch.ones(2, 1, 1)).flatten().tolist() == [1.0, 3.0]
     dag, weights = Dag.path(1), {(0, 1): torch.ones(2, 1, 1)}
     assert propagate_dag(part, dag, h, weights, rows=torch.tensor([1])).flatten().tolist() == [3.0]
+    only = propagate_dag(part, dag, h, weights, support=torch.tensor([True, False]))
+    assert only.flatten().tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match="with N = 2, got"):
         propagate(part, torch.ones(3, 1, 1), torch.ones(2, 1, 1))
