@@ -48,6 +48,7 @@ class Step:
         features: Of these nodes.
         rows: Which of them are wanted; all if None.
         relations: What every link may choose; all if None.
+        support: Which of the features count; all if None.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Step:
         features: Tensor,
         rows: Tensor | None = None,
         relations: Sequence[str] | None = None,
+        support: Tensor | None = None,
     ) -> None:
         generator = torch.Generator().manual_seed(1)
         rank = {v: 1 if v in (DAG.source, DAG.sink) else RANK for v in DAG.nodes}
@@ -67,7 +69,7 @@ class Step:
             .requires_grad_()
             for j, k in DAG.edges
         }
-        self.rows = rows
+        self.rows, self.support = rows, support
         self.choices = None if relations is None else dict.fromkeys(DAG.edges, relations)
         wanted = features if rows is None else features[rows]
         self.grad = torch.ones_like(wanted).unsqueeze(1)
@@ -75,7 +77,13 @@ class Step:
     def __call__(self) -> tuple[Tensor, Tensor]:
         """The result and the gradient of the features."""
         y = propagate_dag(
-            self.graph, DAG, self.h, self.weights, choices=self.choices, rows=self.rows
+            self.graph,
+            DAG,
+            self.h,
+            self.weights,
+            choices=self.choices,
+            rows=self.rows,
+            support=self.support,
         )
         dh, *_ = torch.autograd.grad(y, [self.h, *self.weights.values()], self.grad)
         return y.detach(), dh

@@ -33,20 +33,21 @@ from tensus_tn.propagation.relation_graph import RelationGraph
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
 
 
-#: Less than all: every so-many-th node of the sink, or some relations that links may choose.
-CASES: dict[str, tuple[int, list[str] | None]] = {
-    "one relation of four": (1, ["A", "identity"]),
-    "one node of a hundred": (100, None),
-    "one node of a thousand": (1000, None),
+#: Less than all: every so-many-th node of the sink and of the source, or some relations for links.
+CASES: dict[str, tuple[int, int, list[str] | None]] = {
+    "one relation of four": (1, 1, ["A", "identity"]),
+    "one node of a hundred": (100, 1, None),
+    "one node of a thousand": (1000, 1, None),
+    "a support of one node in a thousand": (1, 1000, None),
 }
 
 
 def step_of(case: str, graph: RelationGraph | DistributedGraph, features: torch.Tensor) -> Step:
     """A step over some nodes and relations; `features` are those of all nodes."""
-    every, relations = CASES[case]
+    *every, relations = CASES[case]
     own = graph.own if isinstance(graph, DistributedGraph) else torch.arange(graph.num_nodes)
-    rows = None if every == 1 else (own % every == 0).nonzero().flatten()
-    return Step(graph, features[own], rows, relations)
+    rows, support = (None if n == 1 else (own % n == 0).nonzero().flatten() for n in every)
+    return Step(graph, features[own], rows, relations, support)
 
 
 def measure_case(case: str, graph: DistributedGraph, features: torch.Tensor, count: int) -> Any:
