@@ -58,6 +58,10 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
     return load<Q>(packed_weights(pass) + at(relation, p));
   }
 
+  // Whether every team reads a single edge, so that nothing is left to add up over the teams. Two ranks and the
+  // gradient have no register left to ask.
+  static __device__ __forceinline__ bool is_single(int count) { return (P == 1 || !kGradient) && count == 1; }
+
   // sum[p, v] = the sum over some edges of value * x[col, p0 + p, f + v]; every team has the whole sum.
   __device__ __forceinline__ void gather(I begin, int count, int p0, A (&sum)[P][V]) const {
 #pragma unroll
@@ -65,6 +69,7 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
 #pragma unroll
       for (int v = 0; v < V; ++v) sum[p][v] = 0;
     pass.row ? add_edges<true>(begin, count, p0, sum) : add_edges<false>(begin, count, p0, sum);
+    if (is_single(count)) return;
 #pragma unroll 1
     for (int bit = pass.lanes; bit < 32; bit <<= 1)  // over the teams
 #pragma unroll
@@ -76,10 +81,10 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
   // This team's share of the edges; with kMapped, x may lack some of their nodes.
   template <bool kMapped>
   __device__ __forceinline__ void add_edges(I begin, int count, int p0, A (&sum)[P][V]) const {
-    constexpr int U = (kGradient ? 2 : 4) / P;  // edges in flight, as far as registers go
+    constexpr int U = (kGradient ? 2 : Q) / P;  // edges in flight, as far as registers go
     const char* const first = first_node<T>(pass, p0, f);
 #pragma unroll 1
-    for (int e = team_of(pass); e < count; e += U * pass.teams) {
+    for (int e = is_single(count) ? 0 : team_of(pass); e < count; e += U * pass.teams) {
       Rows<T, P, V> rows[U];
       A value[U];
 #pragma unroll
@@ -310,7 +315,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
     mix.node = node_of(pass, unit);
 #pragma unroll 1
     for (mix.f = pass.begin + lane_of(pass) * V; mix.f - lane_of(pass) * V < pass.end; mix.f += pass.lanes * V) {
-      if (pass.groups > 1) header().group[threadIdx.x] = group_of(pass, mix.f);
+      if (pass.groups > 1) {
+        header().group[threadIdx.x] = group_of(pass, mix.f);
+        __syncwarp(kWarp);  // a group's gradient is added to by another lane in every tile of features
+      }
       mix.run(unit);
       mix.write(is_part(pass, unit) ? partial_of(pass, unit) : nullptr);
     }

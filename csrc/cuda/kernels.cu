@@ -22,10 +22,11 @@ using bf16 = BFloat16;
 using T = storage::TENSUS_REAL;
 using A = Sum<T>;
 
-// What a thread holds, so that 64 registers are enough: sums of 16 bytes of features (half as many in float16, which
-// is read by 8 bytes), of one or two ranks while they are gathered, and of some columns.
+// What a thread holds, so that 64 registers are enough: sums of some features, of one or two ranks while they are
+// gathered, and of some columns. It reads 16 bytes of a rank at once, or of float16 and bfloat16 8 bytes of each of
+// two.
 constexpr int kVector = 16 / int(sizeof(A));
-constexpr int kMixed = 4;
+constexpr int kWide = 16 / int(sizeof(T));  // of rank 1
 #ifndef TENSUS_SHARED_BYTES
 #define TENSUS_SHARED_BYTES (15 << 10)
 #endif
@@ -86,7 +87,6 @@ template <class I> class Launches {
     groups_ = job.groups;
     if (!groups_.end) groups_.end = &job.features;
     aligned_ = is_aligned(job.x);
-    for (int64_t g = 0; g < groups_.count; ++g) aligned_ = aligned_ && groups_.end[g] % kVector == 0;
     for (int64_t l = 0; l < job.link_count; ++l) {
       add_columns(job.links[l]);
       check_size(job.links[l].rank, job.features);
@@ -144,6 +144,13 @@ template <class I> class Launches {
   }
 
   static bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+  // Whether the features are vectors of so many: no group ends within one.
+  bool has_vectors(int size) const {
+    bool fits = aligned_;
+    for (int64_t g = 0; g < groups_.count; ++g) fits = fits && groups_.end[g] % size == 0;
+    return fits;
+  }
 
   void check_size(int64_t rank, int64_t features) {
     if (rank > kMaxSize || features > kMaxSize) error_ = "a size exceeds 2^24";
@@ -215,20 +222,20 @@ template <class I> class Launches {
   // it all: features one by one, at any address, and indices that take twice the registers.
   template <bool kGradient> void choose() {
     if constexpr (sizeof(I) == 4) {
-      if (aligned_ && pass_.rank == 1) return run<1, kVector, kGradient>();
-      if (aligned_) return run<2, kVector, kGradient>();
+      if (pass_.rank == 1 && has_vectors(kWide)) return run<1, kWide, kGradient>();
+      if (has_vectors(kVector)) return run<2, kVector, kGradient>();
     }
     run<2, 1, kGradient>();
   }
 
   void choose_edges() {
     if constexpr (sizeof(I) == 4)
-      if (aligned_) return run_edges<2, kVector>();
+      if (has_vectors(kVector)) return run_edges<2, kVector>();
     run_edges<2, 1>();
   }
 
   template <int P, int V, bool kGradient> void run() {
-    constexpr int Q = kMixed;
+    constexpr int Q = smaller(4, 16 / V);
     pass_.mixers = power_of_two(ceil_div(pass_.columns, Q), kMaxColumns / Q);
     // As many lanes as products, which are shared out among them.
     const int least = kGradient ? P * kPair : 1;

@@ -53,45 +53,73 @@ def some_rows(state, selecting, index):
     return state * has[:, None, None], has, row
 
 
-def check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing=None, selecting=None):
-    """The generators draw the relations that links use and the rows of states: else, these are all."""
+def some_groups(case, grouping):
+    """Where the groups of features end, within vectors or not, and (groups, F): which have which."""
+    ends = [case.x.shape[-1]]
+    if grouping:
+        unit = grouping.choice([1, 4, 8])
+        ends = sorted([*(unit * grouping.integers(0, ends[0] // unit + 1, 3)), *ends])
+    before = [np.arange(ends[-1]) < end for end in [0, *ends]]
+    return ends, np.diff(np.array(before, int), axis=0)
+
+
+def weights_of_groups(case, link, ends):
+    """(groups, C, P, Q): the link's own and more, each matrix laid out as there."""
+    w = np.stack([link.w, *(case.numbers(*link.w.shape) for _ in ends[1:])])
+    w = w.swapaxes(2, 3) if link.turned else w
+    w = np.ascontiguousarray(w)
+    return w.swapaxes(2, 3) if link.turned else w
+
+
+def check_gather_mix(
+    simt, case, real, accumulate, wanted, offset, choosing=None, selecting=None, grouping=None
+):
+    """The generators draw the relations that links use, the rows of states and groups of features.
+
+    Without them, these are all relations, all rows and one group.
+    """
     store, edges, results, index = STORE[real], [], [], case.graph.col.dtype
     x, rows_of_x, map_of_x = some_rows(case.x, selecting, index)
     gathered = np.einsum("inm,mpf->inpf", case.dense(), x)
-    for w, other, turned in case.links:
-        other, rows, row = some_rows(other, selecting, index)
+    ends, member = some_groups(case, grouping)
+    for link in case.links:
+        other, rows, row = some_rows(link.other, selecting, index)
+        w = weights_of_groups(case, link, ends)
         edge = {"w": w, "other": store(other[rows]), "accumulate": accumulate, "row": row}
-        used = np.ones(len(w))
+        used = np.ones(len(link.w))
         if choosing:
-            used = choosing.integers(0, 2, len(w))
+            used = choosing.integers(0, 2, len(used))
             edge["chosen"] = used.tolist()
         if wanted != "dw":
             start, kept = case.before(accumulate, *other[rows].shape)
             edge["out"] = store(start)
-            mixed = np.einsum("i,ipq,inpf->nqf", used, w, gathered)
+            mixed = np.einsum("gf,i,gipq,inpf->nqf", member, used, w, gathered, optimize=True)
             results.append((edge["out"], store(kept + mixed[rows])))
         if wanted != "out":
-            edge["dw"] = case.matrices(case.unset, w.shape, turned)
-            dw = np.einsum("i,inpf,nqf->ipq", used, gathered, other)
+            edge["dw"] = np.full_like(w, np.nan)
+            dw = np.einsum("gf,i,inpf,nqf->gipq", member, used, gathered, other, optimize=True)
             results.append((edge["dw"], dw))
         edges.append(simt.Edge(**edge))
-    simt.gather_mix(real, *case.bound(simt), store(x[rows_of_x]), edges, offset, map_of_x)
+    simt.gather_mix(real, *case.bound(simt), store(x[rows_of_x]), edges, offset, map_of_x, ends)
     for got, want in results:
         np.testing.assert_array_equal(got, want)
 
 
-def check_edge_gradient(simt, case, real, accumulate, offset, selecting=None):
+def check_edge_gradient(simt, case, real, accumulate, offset, selecting=None, grouping=None):
     store, g, edges = STORE[real], case.graph, []
     x, rows_of_x, map_of_x = some_rows(case.x, selecting, g.col.dtype)
     grad, want = case.before(accumulate, len(g.col))
     relation, row = g.of_edges(g.seg_rel), g.of_edges(g.row)
-    for w, other, _ in case.links:
-        other, rows, row_map = some_rows(other, selecting, g.col.dtype)
-        mixed = np.einsum("epq,eqf->epf", w[relation], other[row])
+    ends, member = some_groups(case, grouping)
+    for link in case.links:
+        other, rows, row_map = some_rows(link.other, selecting, g.col.dtype)
+        w = weights_of_groups(case, link, ends)
+        mixed = np.einsum("gf,gepq,eqf->epf", member, w[:, relation], other[row], optimize=True)
         want = want + np.einsum("epf,epf->e", mixed, x[g.col])
         edges.append(simt.Edge(w, store(other[rows]), row=row_map))
     graph, _ = case.bound(simt)
-    simt.edge_gradient(real, graph, store(x[rows_of_x]), edges, grad, accumulate, offset, map_of_x)
+    x = store(x[rows_of_x])
+    simt.edge_gradient(real, graph, x, edges, grad, accumulate, offset, map_of_x, ends)
     np.testing.assert_array_equal(grad, want)
 
 
@@ -102,24 +130,24 @@ simt_test = settings(max_examples=120, deadline=None)  # a fiber a thread: each 
 
 
 @given(case=cases, wanted=st.sampled_from(["out", "dw", "both"]), accumulate=st.booleans(),
-       narrow=NARROW, offset=OFFSET, seed=SEED, chosen=st.booleans(), some=st.booleans())  # fmt: skip
+       narrow=NARROW, offset=OFFSET, seed=SEED, chosen=st.booleans(), some=st.booleans(),
+       grouped=st.booleans())  # fmt: skip
 @simt_test
-def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed, chosen, some):
+def test_gather_mix(simt, case, wanted, accumulate, narrow, offset, seed, chosen, some, grouped):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
-    choosing = np.random.default_rng(seed) if chosen else None
-    selecting = np.random.default_rng(seed) if some else None
-    check_gather_mix(simt, case, real, accumulate, wanted, offset, choosing, selecting)
+    draws = (np.random.default_rng(seed) if each else None for each in (chosen, some, grouped))
+    check_gather_mix(simt, case, real, accumulate, wanted, offset, *draws)
 
 
 @given(case=cases, accumulate=st.booleans(), narrow=NARROW, offset=OFFSET, seed=SEED,
-       some=st.booleans())  # fmt: skip
+       some=st.booleans(), grouped=st.booleans())  # fmt: skip
 @simt_test
-def test_edge_gradient(simt, case, accumulate, narrow, offset, seed, some):
+def test_edge_gradient(simt, case, accumulate, narrow, offset, seed, some, grouped):
     simt.set_seed(seed)
     real = "f64" if case.real == np.float64 else narrow
-    selecting = np.random.default_rng(seed) if some else None
-    check_edge_gradient(simt, case, real, accumulate or some, offset, selecting)
+    draws = (np.random.default_rng(seed) if each else None for each in (some, grouped))
+    check_edge_gradient(simt, case, real, accumulate or some, offset, *draws)
 
 
 def test_same_bits_in_any_order(simt):
@@ -131,8 +159,8 @@ def test_same_bits_in_any_order(simt):
         out, dw = (case.unset(*shape) for shape in ((9, 2, 64), (3, 2, 2)))
         w, other, _ = case.links[0]
         simt.set_seed(seed)
-        edges = [simt.Edge(w, other, out, dw)]
-        simt.gather_mix("f32", *case.bound(simt), case.x, edges, 0, None)
+        edges = [simt.Edge(w[None], other, out, dw)]
+        simt.gather_mix("f32", *case.bound(simt), case.x, edges, 0, None, [64])
         results.append((out, dw))
     for again in results[1:]:
         np.testing.assert_array_equal(results[0][0], again[0])
@@ -143,20 +171,22 @@ def test_same_bits_in_any_order(simt):
 
 
 def run_every_kernel(simt, reals, seed):
-    """Cases that take each instantiation: one rank, more, no vectors; the last with wide indices."""
+    """Cases that take each instantiation: one rank, more in two tiles of features, no vectors; the
+    last with wide indices."""
     simt.set_seed(seed)
     for real, index in itertools.product(reals, [np.int32, np.int64]):
         sums = np.float64 if real == "f64" else np.float32
-        sizes = [(2, 7)] if index == np.int64 else [(1, 8), (3, 40), (2, 7)]
+        sizes = [(2, 7)] if index == np.int64 else [(1, 8), (3, 72), (2, 7)]
         for rank, features in sizes:
             far, options = [1, 5, 3], (True, True, True, features != 8)
             case = Case(seed, 9, 3, (0.7, 0.7), features, rank, far, sums, index, options)
             for wanted in ("out", "both"):
                 check_gather_mix(simt, case, real, True, wanted, 0)
-            selecting = np.random.default_rng(seed)
-            check_gather_mix(simt, case, real, True, "both", 0, selecting=selecting)
+            drawing = np.random.default_rng(seed)
+            check_gather_mix(simt, case, real, True, "both", 0, selecting=drawing)
+            check_gather_mix(simt, case, real, True, "both", 0, *3 * [drawing])
             check_edge_gradient(simt, case, real, True, 0)
-            check_edge_gradient(simt, case, real, True, 0, selecting)
+            check_edge_gradient(simt, case, real, True, 0, *2 * [drawing])
     print("all fine")
 
 
@@ -202,6 +232,8 @@ def test_every_kernel_under_sanitizers(build_module, sanitizer):
 BARRIER = "  __syncthreads();\n"
 PLANTED = {  # a file, what is right there and what is wrong instead, who sees it and what it says
     "missing barrier": ("gather_mix.h", BARRIER, "", "thread", "data race"),
+    "missing barrier of a warp": (
+        "gather_mix.h", "        __syncwarp(kWarp);", "", "thread", "data race"),
     "divergent barrier": (
         "gather_mix.h", BARRIER, "  if (threadIdx.x < 64) __syncthreads();\n",
         None, "has ended without the barrier"),

@@ -104,24 +104,25 @@ struct Diagonal {
 };
 
 struct Edge {
-  Array w;  // (C, P, Q), each matrix contiguous, one way round or the other
+  Array w;  // (groups, C, P, Q), each matrix contiguous, one way round or the other
   Maybe other, out, dw;
   bool accumulate;
   std::optional<std::vector<int64_t>> chosen;
   Maybe row;
 
   Link on(Device& device, const Graph& graph, const Array& near) const {
-    require(w.ndim() == 3 && w.shape(1) == near.shape(1), "w must have the shape (C, P, Q)");
+    require(w.ndim() == 4 && w.shape(2) == near.shape(1), "w must have the shape (groups, C, P, Q)");
     for (const Maybe& state : {other, out})
-      require(!state || (state->ndim() == 3 && graph.fits(state->shape(0), row) && state->shape(1) == w.shape(2) &&
+      require(!state || (state->ndim() == 3 && graph.fits(state->shape(0), row) && state->shape(1) == w.shape(3) &&
                          state->shape(2) == near.shape(2) && state->itemsize() == near.itemsize()),
               "a far state has the wrong shape or type");
     Link link{};
-    link.rank = w.shape(2);
+    link.rank = w.shape(3);
     link.w = device.copy(w);
-    link.step = w.shape(1) * w.shape(2);
-    link.near = w.strides(1) / w.itemsize();
-    link.far = w.strides(2) / w.itemsize();
+    link.group = w.shape(1) * w.shape(2) * w.shape(3);
+    link.step = w.shape(2) * w.shape(3);
+    link.near = w.strides(2) / w.itemsize();
+    link.far = w.strides(3) / w.itemsize();
     link.out = device.copy(out, true);
     link.accumulate = accumulate;
     link.other = device.copy(other);
@@ -165,8 +166,13 @@ cuda::Parts parts_of(const Segments& graph, Device& device) {
   return graph.wide ? split<int64_t>(graph, device) : split<int32_t>(graph, device);
 }
 
+// Where the groups of features end, on the host.
+using Ends = std::vector<int64_t>;
+
+Groups groups_of(const Ends& ends) { return {int64_t(ends.size()), ends.data()}; }
+
 void gather_mix(const std::string& real, const Graph& graph, const Diagonal& diagonal, const Array& x,
-                const std::vector<Edge>& edges, size_t offset, const Maybe& row) {
+                const std::vector<Edge>& edges, size_t offset, const Maybe& row, const Ends& ends) {
   Device device(offset);
   require(x.ndim() == 3 && graph.fits(x.shape(0), row), "x must have the shape (N, P, F)");
   const Segments g = graph.on(device), pairs = diagonal.pairs->on(device);
@@ -180,30 +186,24 @@ void gather_mix(const std::string& real, const Graph& graph, const Diagonal& dia
                             x.shape(1),
                             x.shape(2),
                             links.data(),
-                            int64_t(links.size())};
+                            int64_t(links.size()),
+                            groups_of(ends)};
   const cuda::Kernels& kernels = cuda::kernels(real_of(real));
   check(kernels.gather_mix(job, device.allocate(kernels.gather_mix_scratch(job)), nullptr));
   device.copy_back();
 }
 
 void edge_gradient(const std::string& real, const Graph& graph, const Array& x, const std::vector<Edge>& edges,
-                   Array grad, bool accumulate, size_t offset, const Maybe& row) {
+                   Array grad, bool accumulate, size_t offset, const Maybe& row, const Ends& ends) {
   Device device(offset);
   require(grad.size() == graph.col.size(), "grad must have one entry an edge");
   const Segments g = graph.on(device);
   std::vector<Link> links;
   for (const Edge& edge : edges) links.push_back(edge.on(device, graph, x));
-  const cuda::EdgeGradient job{g,
-                               parts_of(g, device),
-                               device.copy(x),
-                               device.copy(row),
-                               x.shape(1),
-                               x.shape(2),
-                               links.data(),
-                               int64_t(links.size()),
-                               {},
-                               device.copy(grad, true),
-                               accumulate};
+  const cuda::EdgeGradient job{
+      g,          parts_of(g, device), device.copy(x),        device.copy(row), x.shape(1),
+      x.shape(2), links.data(),        int64_t(links.size()), groups_of(ends),  device.copy(grad, true),
+      accumulate};
   const cuda::Kernels& kernels = cuda::kernels(real_of(real));
   check(kernels.edge_gradient(job, device.allocate(kernels.edge_gradient_scratch(job)), nullptr));
   device.copy_back();

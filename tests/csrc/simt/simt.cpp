@@ -102,7 +102,8 @@ class Block {
   std::string problem;
   const void* stack_bottom = nullptr;  // of the scheduler
   size_t stack_size = 0;
-  char barrier_tag, end_tag;  // places that stand for the barrier and the end of the threads
+  // Places that stand for the barrier, those of the warps and the end of the threads.
+  char barrier_tag, warp_tags[32], end_tag;
 
  private:
   void start();
@@ -249,6 +250,14 @@ const Exchange& exchange(uint32_t mask, Collective collective, uint64_t value) {
   fiber.exchange.value[lane] = value;
   block->switch_to_scheduler();
   return fiber.exchange;
+}
+
+void warp_barrier(uint32_t mask) {
+  char& tag = block->warp_tags[block->now->coordinates.thread.x / 32];
+  ON_THREADS(__tsan_release(&tag));
+  exchange(mask, Collective::barrier, 0);
+  ON_THREADS(__tsan_acquire(&tag));
+  (void)tag;
 }
 
 void fail(const char* message) {

@@ -29,11 +29,12 @@ struct Exchange {
   uint32_t present;
 };
 
-enum class Collective { shuffle, vote };
+enum class Collective { shuffle, vote, barrier };
 
 const Thread& self();
 unsigned char* shared();
 void barrier(const char* site);
+void warp_barrier(uint32_t mask);
 const Exchange& exchange(uint32_t mask, Collective, uint64_t value);
 [[noreturn]] void fail(const char* message);  // ends the launch, from within a kernel
 
@@ -78,6 +79,8 @@ inline uint32_t __ballot_sync(uint32_t mask, bool vote) {
   for (unsigned lane = 0; lane < 32; ++lane) ballot |= uint32_t((all.present >> lane & 1) && all.value[lane]) << lane;
   return ballot;
 }
+
+inline void __syncwarp(uint32_t mask) { simt::warp_barrier(mask); }
 
 inline bool __any_sync(uint32_t mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
