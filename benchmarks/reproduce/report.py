@@ -273,6 +273,9 @@ def total_time(results: Results) -> str:
     expected = [fmean(rows[run[:2]]) for run in missing if run[:2] in rows]
     unknown = len(missing) - len(expected)
     hours = (sum(there) + sum(expected)) / 3600
+    if not missing:
+        runs = f"all {len(planned)} runs of the plan"
+        return f"{hours:.1f} processor hours for {runs}, {hours / 2:.1f} on two cores"
     return (
         f"{sum(there) / 60:.0f} processor minutes for {len(there)} of the {len(planned)} runs of the "
         f"plan; {len(missing)} are missing. With the mean of its row for each of these the plan comes "

@@ -173,3 +173,11 @@ def test_the_time_is_that_of_planned_runs_and_of_those_that_are_missing_by_their
         f"cores ({planned - 5} runs of rows that have none yet are not counted)"
     )
     assert total_time([*results, result("acm", "no-longer-planned", 0, 90.0)]) == expected
+
+    complete = [result(data, method, seed, 90.0) for data, method, seed in plan(5)]
+    for run in complete:
+        run.update(train_seconds=36.0, search_seconds=0.0)
+    hours = planned / 100
+    assert total_time(complete) == (
+        f"{hours:.1f} processor hours for all {planned} runs of the plan, {hours / 2:.1f} on two cores"
+    )
