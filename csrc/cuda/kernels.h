@@ -60,7 +60,7 @@ struct EdgeGradient {
   int64_t link_count;
   Groups groups;
   void* grad;       // (E), in the type of the sums
-  bool accumulate;  // else every edge is overwritten: not where states lack rows
+  bool accumulate;  // else every edge is overwritten: not where states lack rows, or links relations
 };
 
 // The kernels for one storage type. A call takes scratch memory of as many bytes as its `_scratch` function says,

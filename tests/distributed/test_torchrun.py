@@ -32,5 +32,5 @@ def test_a_process_that_dies_is_started_again_and_nothing_is_lost(tmp_path):
     program = os.path.join(ROOT, "tests", "distributed", "dying.py")
     broken = start(tmp_path / "broken", "--max-restarts", "1", program)
     assert broken.returncode == 0, broken.stderr[-3000:]
-    assert "tensus-tn: error: process 0 of 2 lost another one" in broken.stderr
+    assert broken.stderr.count("the second process dies") == 1
     assert history(tmp_path / "broken") == history(tmp_path / "whole")
