@@ -10,6 +10,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ENV    := $(VENV)/.env-ready-$(TORCH)
 BUILD  := $(VENV)/.build-ready-$(TORCH)
+# In the order of folders: files with one long test, which pytest-xdist would keep for the end, start early.
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 SOURCE := setup.py $(shell find csrc -type f)
 CPP    := $(shell git ls-files '*.h' '*.cpp' '*.cu')
 
@@ -24,10 +26,10 @@ demo: $(BUILD)  ## set up, build, and run the embedded example
 
 test: $(BUILD)  ## set up, build, and run all tests and doctests
 	@echo "== Running the tests"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@$(PYTEST)
 
 test-fast: $(BUILD)  ## the tests without the slow ones
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 lint: $(BUILD)  ## format, lint and type checks
 	$(BIN)/ruff format --check .

@@ -34,7 +34,7 @@ def kernel_jobs(isas):
 def compile_job(job, folder):
     """Compiles a job (name, source, flags) to an object in the folder."""
     name, source, flags = job
-    common = ["-std=c++20", "-O1", "-Wno-psabi", "-ffp-contract=fast"]
+    common = ["-std=c++20", "-O0", "-Wno-psabi", "-ffp-contract=fast"]
     made = folder / f"{name}.o"
     subprocess.run([*COMPILER, *common, *flags, "-c", source, "-o", made], check=True)
     return made
