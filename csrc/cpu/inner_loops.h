@@ -108,16 +108,16 @@ template <class WithRank> TENSUS_INLINE void for_rank(int64_t rank, const WithRa
 }
 
 // Calls with_features<F>() with the usual numbers of features, F = 0 for all others; kFew: also with those that are too
-// few for several stripes. A sanitizer, which takes minutes to compile, sees one number.
+// few for several stripes.
 template <bool kFew, class WithFeatures> void for_features(int64_t features, const WithFeatures& with_features) {
   if (features == 64) return with_features.template operator()<64>();
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  if (features == 128) return with_features.template operator()<128>();
-  if constexpr (kFew) {
+  if constexpr (!kSanitized) {
+    if (features == 128) return with_features.template operator()<128>();
+  }
+  if constexpr (kFew && !kSanitized) {
     if (features == 16) return with_features.template operator()<16>();
     if (features == 32) return with_features.template operator()<32>();
   }
-#endif
   with_features.template operator()<0>();
 }
 

@@ -19,14 +19,16 @@ namespace {
 // Calls run<T, I>() with the types of storage and index.
 template <class Run> void typed(Real real, bool wide, const Run& run) {
   const auto indexed = [&]<class T>() {
-    if (wide) run.template operator()<T, int64_t>();
-    else run.template operator()<T, int32_t>();
+    if (!wide) run.template operator()<T, int32_t>();
+    else if constexpr (!kSanitized || sizeof(T) == sizeof(float)) run.template operator()<T, int64_t>();
   };
   switch (real) {
     case Real::f32: return indexed.template operator()<float>();
     case Real::f64: return indexed.template operator()<double>();
     case Real::bf16: return indexed.template operator()<BFloat16>();
-    case Real::f16: return indexed.template operator()<Float16>();
+    case Real::f16:
+      if constexpr (!kSanitized) indexed.template operator()<Float16>();
+      return;
   }
 }
 

