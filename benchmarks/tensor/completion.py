@@ -100,16 +100,17 @@ def tensorly(problem: Problem, dense: Tensor, index: Tensor, seed: int) -> Tenso
     mask[tuple(index.T)] = 1
 
     def start(number: int) -> Tensor:
-        cp = parafac(
-            (dense * mask).numpy(),
-            problem.rank,
-            init="random",
-            mask=mask.numpy(),
-            n_iter_max=1000,
-            tol=1e-10,
-            random_state=100 * seed + number,
-        )
-        return torch.from_numpy(tl.cp_to_tensor(cp))
+        with tl.backend_context("numpy"):
+            cp = parafac(
+                (dense * mask).numpy(),
+                problem.rank,
+                init="random",
+                mask=mask.numpy(),
+                n_iter_max=1000,
+                tol=1e-10,
+                random_state=100 * seed + number,
+            )
+            return torch.from_numpy(tl.cp_to_tensor(cp))
 
     return _best(start, 10, dense, index)
 
