@@ -55,10 +55,9 @@ STABLE_TORCH_LIBRARY(tensus_tn, m) {
       "needed_rows(Tensor rows, Tensor? support, Tensor? loop, Tensor? seg_loop, Tensor[] forward, Tensor[] backward, "
       "int[] tails, int[] heads, int[]? chosen, int states, int relations) -> Tensor[]");
   m.def(
-      "gather_mix(Tensor x, Tensor? halo, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, Tensor? "
-      "seg_loop, "
-      "Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor(a!)[] out, int[] accumulate, "
-      "Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()");
+      "gather_mix(Tensor x, Tensor? halo, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, "
+      "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor(a!)[] out, "
+      "int[] accumulate, Tensor[] other, Tensor(b!)[] dw, bool from_tail) -> ()");
   m.def(
       "mix_gather(Tensor(a!) y, bool accumulate, Tensor[] w, Tensor? edge_val, Tensor? seg_val, Tensor? loop, "
       "Tensor? seg_loop, Tensor[] structure, Tensor[] pairs, Tensor? near_rows, Tensor[] far_rows, Tensor[] other, "

@@ -61,8 +61,10 @@ class PassRows : public RowsOfGraph {
 
   // The rows of a state that come after its own, if there are some.
   Halo halo_of(const Tensor& state, const MaybeTensor& halo, int64_t rank) const {
-    if (!halo || !halo->numel()) return {};
-    return {check_state(*halo, state, rank, "halo").const_data_ptr(), state.size(0)};
+    if (!halo) return {};
+    check_state(*halo, state, rank, "halo");
+    if (!halo->numel()) return {};
+    return {halo->const_data_ptr(), state.size(0)};
   }
 
   // Link l, whose far state, of `states` rows, is still to be given.

@@ -126,7 +126,7 @@ def check_edge_gradient(simt, case, real, accumulate, offset, selecting=None, gr
 NARROW = st.sampled_from(["f32", "f16", "bf16"])  # storage of cases whose sums are float32
 OFFSET = st.sampled_from([0, 0, 1])  # of all arrays, in numbers: at odd addresses are no vectors
 SEED = st.integers(0, 99)
-simt_test = settings(max_examples=120, deadline=None)  # a fiber a thread: each takes long
+simt_test = settings(max_examples=120)  # a fiber a thread: each takes long
 
 
 @given(case=cases, wanted=st.sampled_from(["out", "dw", "both"]), accumulate=st.booleans(),

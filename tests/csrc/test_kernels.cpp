@@ -208,8 +208,20 @@ struct Part {
   int used = 0xff, near_step = 1, far_step = 1;
   bool near_compact = true, far_compact = true;
   std::vector<int64_t> ends = {};
+  int64_t own = -1;  // so many rows of a state that is read are in one place, the others in another; all if negative
 
   bool whole() const { return used == 0xff && near_step == 1 && far_step == 1; }
+};
+
+template <class T> struct Cut {
+  std::vector<T> here, there;
+  Halo halo;
+
+  Cut(const std::vector<T>& state, int64_t own, int64_t width)
+      : here(state.begin(), own < 0 ? state.end() : state.begin() + own * width),
+        there(state.begin() + here.size(), state.end()) {
+    if (own >= 0) halo = {there.data(), own};
+  }
 };
 
 template <class T, class I>
@@ -294,9 +306,10 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
       }
     });
   });
+  const Cut<T> cut(x, some.own, rank * features);
   run(false, [&](const Segments& graph, RowMap near_row, const Selection*) {
-    kernels.gather_mix(Type<T>::real,
-                       {graph, g.loops, x.data(), rank, features, links.data(), count, team, near_row, groups});
+    kernels.gather_mix(Type<T>::real, {graph, g.loops, cut.here.data(), rank, features, links.data(), count, team,
+                                       near_row, groups, cut.halo});
   });
   for (size_t l = 0; l < far.size(); ++l) {
     for (int64_t k = 0; k < int64_t(dw[l].size()); ++k)
@@ -322,10 +335,15 @@ void test_kernels(const Kernels& kernels, int64_t nodes, int64_t relations, int6
               a * w[l][place(l, at, f)] * get(other[l][(from * far[l] + q) * features + f]);
       });
     });
+    std::vector<Cut<T>> cuts;
+    for (size_t l = 0; l < far.size(); ++l) cuts.emplace_back(other[l], some.own, far[l] * features);
+    std::vector<Link> from = links;
+    for (size_t l = 0; l < far.size(); ++l) from[l].other = cuts[l].here.data(), from[l].halo = cuts[l].halo;
     run(true, [&](const Segments& graph, RowMap near_row, const Selection*) {
+      for (size_t l = 0; l < far.size(); ++l) from[l].row = links[l].row;
       const int64_t size = graph.nodes * rank * features;
       std::vector<A> mixed(at_once * size), sums(sizeof(T) < sizeof(A) ? size : 0);
-      kernels.mix_gather(Type<T>::real, {graph, g.loops, y.data(), accumulate, rank, features, links.data(), count,
+      kernels.mix_gather(Type<T>::real, {graph, g.loops, y.data(), accumulate, rank, features, from.data(), count,
                                          at_once, mixed.data(), sums.data(), team, near_row, groups});
     });
     compare(y, want, "mix_gather");
@@ -380,6 +398,10 @@ template <class T, class I> void test_shapes(const Kernels& kernels) {
   test_kernels<T, I>(kernels, 30, 60, 1, 2, {3}, 9, 5, alone);
   test_kernels<T, I>(kernels, 20, 2, 3, 9, {4, 7, 2}, 17, 7, three_threads);
   test_kernels<T, I>(kernels, 20, 2, 3, 1, {1}, 257, 3, alone);
+  for (const int64_t own : {0, 17, 40}) {
+    test_kernels<T, I>(kernels, 40, 3, 4, 2, {2, 1}, 64, 1, three_threads, {.own = own});
+    test_kernels<T, I>(kernels, 40, 3, 4, 3, {2}, 9, 2, alone, {.own = own});
+  }
   if (sizeof(T) == 4 && sizeof(I) == 4) test_kernels<T, I>(kernels, 3000, 3, 4, 2, {1, 2}, 5, 5, three_threads);
 }
 

@@ -167,7 +167,7 @@ cases = st.builds(
     index=st.sampled_from([np.int32, np.int64]),
     options=st.tuples(*4 * [st.booleans()]),
 )
-kernel_test = settings(max_examples=300, deadline=None)
+kernel_test = settings(max_examples=300)
 
 
 @given(case=cases, accumulate=st.booleans(), wanted=st.sampled_from(["out", "dw", "both"]))

@@ -157,6 +157,7 @@ BAD = {
     "out must be a contiguous state": {"out": [torch.zeros(4, 2, 5)]},
     "2 rows, but a state of 1": {"out": [torch.zeros(1, 2, 3)]},
     "halo must be a contiguous state": {"halo": torch.zeros(1, 2, 3)},
+    "halo must be a .* of rank 1": {"halo": torch.zeros(5, 0, 3)},
     "seg_loop needs loop": {"seg_loop": torch.ones(2)},
 }
 
