@@ -34,6 +34,11 @@ def sparse_product(x: Tensor, weight: Tensor, dropout: float = 0.0) -> Tensor:
         >>> sparse_product(x.to_sparse(), torch.tensor([[1.0], [10.0]])).flatten()
         tensor([20.,  0., 31.])
     """
+    if weight.ndim != 2 or len(weight) != x.shape[1]:
+        raise ValueError(
+            f"weight must have shape ({x.shape[1]}, F) for features {tuple(x.shape)}, got "
+            f"{tuple(weight.shape)}"
+        )
     if not _has_kernel(x, weight):
         product: Tensor = torch.sparse.mm(drop_nonzeros(x, dropout), weight)
         return product
@@ -42,9 +47,8 @@ def sparse_product(x: Tensor, weight: Tensor, dropout: float = 0.0) -> Tensor:
 
 def _by_kernel(x: Tensor, weight: Tensor, dropout: float) -> Tensor:
     matrix: _Matrix = cached([x], "features", lambda: _Matrix.of(x))
-    if dropout:
-        matrix = replace(matrix, values=F.dropout(matrix.values, dropout))
-    product: Tensor = _Product.apply(weight, matrix, False)
+    values = F.dropout(matrix.values, dropout) if dropout else matrix.values
+    product: Tensor = _Product.apply(weight, values, matrix, False)
     return product
 
 
@@ -76,9 +80,9 @@ class _Matrix:
             coo.values(),
         )
 
-    def times(self, h: Tensor, transposed: bool) -> Tensor:
+    def times(self, h: Tensor, values: Tensor, transposed: bool) -> Tensor:
         """The product (n, F) with `h` (m, F); or that of the transpose, the other way round."""
-        way, values = self.rows, self.values
+        way = self.rows
         if transposed:
             assert self.columns.edge_perm is not None
             way, values = self.columns, values[self.columns.edge_perm]
@@ -94,32 +98,53 @@ class _Matrix:
 
 
 class _Product(torch.autograd.Function):
-    """`A @ h`, or `A^T @ h`: linear in `h`, so each is the derivative of the other."""
+    """`A @ h`, or `A^T @ h`: linear in `h`, so each is the derivative of the other.
+
+    The values of `A` are an argument of their own, for `torch.func.vmap` may drop others each time.
+    """
 
     @staticmethod
-    def forward(h: Tensor, matrix: _Matrix, transposed: bool) -> Tensor:
-        return matrix.times(h, transposed)
+    def forward(h: Tensor, values: Tensor, matrix: _Matrix, transposed: bool) -> Tensor:
+        return matrix.times(h, values, transposed)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, _Matrix, bool], output: Tensor) -> None:
-        _, ctx.matrix, ctx.transposed = inputs
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, _Matrix, bool], output: Tensor
+    ) -> None:
+        _, values, ctx.matrix, ctx.transposed = inputs
+        ctx.save_for_backward(values)
+        ctx.save_for_forward(values)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _Product.apply(grads[0], ctx.matrix, not ctx.transposed), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        grad = _Product.apply(grads[0], *ctx.saved_tensors, ctx.matrix, not ctx.transposed)
+        return grad, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        product: Tensor = _Product.apply(tangents[0], ctx.matrix, ctx.transposed)
+        product: Tensor = _Product.apply(
+            tangents[0], *ctx.saved_tensors, ctx.matrix, ctx.transposed
+        )
         return product
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int, None, None], h: Tensor, matrix: _Matrix, transposed: bool
+        info: Any,
+        in_dims: tuple[int | None, int | None, None, None],
+        h: Tensor,
+        values: Tensor,
+        matrix: _Matrix,
+        transposed: bool,
     ) -> tuple[Tensor, int]:
-        h = h.movedim(in_dims[0], 1)  # what is mapped lies side by side, as more columns
-        product: Tensor = _Product.apply(h.flatten(1), matrix, transposed)
-        return product.unflatten(1, h.shape[1:]), 1
+        of_h, of_values, *_ = in_dims
+        if of_values is None:
+            assert of_h is not None
+            h = h.movedim(of_h, 1)  # what is mapped lies side by side, as more columns
+            product: Tensor = _Product.apply(h.flatten(1), values, matrix, transposed)
+            return product.unflatten(1, h.shape[1:]), 1
+        each_h = [h] * info.batch_size if of_h is None else h.unbind(of_h)
+        pairs = zip(each_h, values.unbind(of_values), strict=True)
+        return torch.stack([_Product.apply(*pair, matrix, transposed) for pair in pairs]), 0
 
 
 def _undisturbed() -> Callable[[Tensor, Tensor, float], Tensor]:

@@ -86,3 +86,32 @@ def test_every_derivative_of_the_weight():
     for dim in (0, 1, 2):
         mapped = torch.func.vmap(product, dim, dim)(several.movedim(0, dim))
         torch.testing.assert_close(mapped.movedim(dim, 0), x.to_dense() @ several)
+
+
+@native
+def test_dropout_under_vmap():
+    """The same for all, or another for each: the product of what each has kept."""
+    x, weights = matrix(40, 20).to_sparse(), torch.randn(3, 20, 2, dtype=torch.float64)
+    product = partial(sparse_product, x, dropout=0.5)
+    alike = torch.func.vmap(product, randomness="same")(weights[:1].expand(3, -1, -1))
+    assert torch.equal(alike[0], alike[1])
+    identity = torch.eye(20, dtype=torch.float64)
+    apart = torch.func.vmap(product, randomness="different")(identity.expand(3, -1, -1))
+    for kept in apart:
+        assert torch.equal(kept[kept != 0], 2 * x.to_dense()[kept != 0])
+    assert not torch.equal(apart[0], apart[1])
+
+    def squared(weight):
+        return sparse_product(x, weight, 0.5).square().sum()
+
+    torch.manual_seed(5)
+    grads = torch.func.vmap(torch.func.grad(squared), randomness="different")(weights)
+    torch.manual_seed(5)
+    kept = torch.func.vmap(lambda _: product(identity), randomness="different")(weights)
+    torch.testing.assert_close(grads, 2 * kept.mT @ (kept @ weights))
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (3, 2), (4,), (1, 4, 2)])
+def test_a_weight_of_another_size_is_refused(shape):
+    with pytest.raises(ValueError, match=r"weight must have shape \(4, F\) for features \(6, 4\)"):
+        sparse_product(matrix(6, 4).to_sparse(), torch.zeros(shape, dtype=torch.float64))
