@@ -181,6 +181,10 @@ class DistributedGraph(GraphPart):
         """While the arguments of `states` are made: a mistake on one process is raised on all."""
         return telling(self.processes, quick_check)
 
+    def agree(self, settings: Mapping[str, object]) -> None:
+        """A `DisagreementError` on all processes where their settings differ; all call this."""
+        quick_check(self.processes, settings)
+
     def states(
         self,
         h: Tensor,

@@ -157,6 +157,8 @@ def _direction(
         raise ValueError(
             f"{path} is not {_WHAT}: its halo is not one of {processes.size} processes"
         )
+    if sum(receive) != len(ids):
+        raise ValueError(f"{path} is not {_WHAT}: its halo has {len(ids)} rows, not {sum(receive)}")
     halo = Halo(processes, ids, receive, send, give)
     return LocalRows(rows("interior"), rows("boundary"), halo, int(tensor("own")))
 

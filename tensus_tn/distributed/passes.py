@@ -113,6 +113,11 @@ def _forward(
     halos: dict[int, Tensor] = {}  # of states that are mixed first: they are kept till then
     written = [False] * len(states)
     links = list(enumerate(zip(problem.tails, problem.heads, strict=True)))
+    last_head = {
+        tail: max(h for e, (t, h) in links if t == tail and first[e])
+        for e, (tail, _) in links
+        if first[e]
+    }
     for k, state in enumerate(states):
         mixed = [e for e, (_, head) in links if head == k and first[e]]
         if mixed:
@@ -126,6 +131,7 @@ def _forward(
                 [states[tail] for tail in tails],
                 [halos[tail] for tail in tails],
             )
+        halos = {tail: halo for tail, halo in halos.items() if last_head[tail] > k}
         if k == problem.last:
             break
         exchange = passes.fetch(state, k)
@@ -144,7 +150,7 @@ def _forward(
             for head in heads:
                 written[head] = True
         halo = exchange.wait()
-        if any(first[e] for e, (tail, _) in links if tail == k):
+        if k in last_head:
             halos[k] = halo
     return states[1:]
 
@@ -179,6 +185,11 @@ def _backward(
     if not written[-1]:
         grad[-1].zero_()
     links = list(enumerate(zip(problem.tails, problem.heads, strict=True)))
+    first_tail = {
+        head: min(t for e, (t, h) in links if h == head and first[e])
+        for e, (_, head) in links
+        if first[e]
+    }
     for k in range(problem.last, -1, -1):
         mixed = [e for e, (tail, _) in links if tail == k and first[e]]
         heads = [problem.heads[e] for e in mixed]
@@ -189,6 +200,7 @@ def _backward(
                 grad[k], k, written[k], mixed, [weights[e] for e in mixed], far, there
             )
             written[k] = True
+        halos = {head: halo for head, halo in halos.items() if first_tail[head] < k}
         if mixed and need_w:
             state = states[k].contiguous()
             again.gather_mix(
@@ -222,7 +234,7 @@ def _backward(
             for tail in tails:
                 written[tail] = True
         halo = exchange.wait()
-        if any(first[e] for e, (_, head) in links if head == k):
+        if k in first_tail:
             halos[k] = halo
     problem.clear_unused(dw)
     return grad[0] if need_h else None, dw if need_w else None

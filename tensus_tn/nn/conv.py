@@ -501,10 +501,12 @@ class MetaGraphConv(nn.Module):
     ) -> list[Tensor]:
         """Heads that weigh all relations take one pass; draws and meta-graphs have their own each."""
         if draw is not None:
-            if len(draw) != len(self.heads):
-                raise ValueError(f"{len(self.heads)} heads, but {len(draw)} draws")
-            given = enumerate(zip(shares, draw, strict=True))
-            return [self._search(k)(part, graph, drawn, rows=rows) for k, (part, drawn) in given]
+            with checking(graph):
+                if len(draw) != len(self.heads):
+                    raise ValueError(f"{len(self.heads)} heads, but {len(draw)} draws")
+                searches = [self._search(k) for k in range(len(draw))]
+            given = zip(searches, shares, draw, strict=True)
+            return [search(part, graph, drawn, rows=rows) for search, part, drawn in given]
         searches = [head for head in self.heads if isinstance(head, MetaGraphSearch)]
         if len(searches) == len(self.heads):
             return propagate_heads(searches, shares, graph, rows)

@@ -15,7 +15,7 @@ from tensus_tn.dag import Dag, Edge
 from tensus_tn.network.tensor import DagTensor
 from tensus_tn.nn.links import useful_links
 from tensus_tn.propagation.functional import propagate_dag
-from tensus_tn.propagation.graph_part import GraphPart
+from tensus_tn.propagation.graph_part import GraphPart, checking
 from tensus_tn.propagation.relation_graph import RelationGraph
 
 
@@ -77,7 +77,8 @@ def follow_draw(
     rows: Tensor | None = None,
 ) -> Tensor:
     """The state (N, F) of the sink, or its `rows`, along the relations drawn, with their weights."""
-    _check_draw(tensor, draw)
+    with checking(graph):
+        _check_draw(tensor, draw)
     relations = {edge: tensor.choice_names[edge][i] for edge, i in draw.choice.items()}
     return follow(graph, tensor.dag, h, relations, _weights(tensor, draw), rows)
 
@@ -99,7 +100,8 @@ def follow(
     if not edges:
         nothing = torch.zeros_like(h) if rows is None else h.new_zeros(len(rows), h.shape[1])
         return nothing + _nothing_of(h, *weights.values())
-    chosen = [graph.relation_index(relations[edge]) for edge in edges]
+    with checking(graph):
+        chosen = [graph.relation_index(relations[edge]) for edge in edges]
     one_hot = F.one_hot(torch.tensor(chosen, device=h.device), graph.num_relations)
     cores = one_hot * torch.stack([weights[edge] for edge in edges])[:, None]
     cores = cores + _nothing_of(*weights.values())

@@ -224,6 +224,8 @@ class MetaGraphNet(nn.Module):
         """
         x, graph = features_and_graph(x, graph)
         with checking(graph):
+            if draw is not None and len(draw) != len(self.layers):
+                raise ValueError(f"{len(self.layers)} layers, but draws for {len(draw)}")
             x = known_features(x, self.project.node_types)
             graph = self.layers[0].graph_of(x, graph, edge_weight_dict)
             parts = self.project(x, self.dropout if self.training else 0.0)

@@ -13,6 +13,7 @@ from tensus_tn.nn.bias import PairBias, check_pairs
 from tensus_tn.nn.meta_graph import MetaGraph
 from tensus_tn.nn.net import Draws, MetaGraphNet
 from tensus_tn.nn.projection import Features, NodeInputs, num_nodes
+from tensus_tn.propagation.graph_part import checking
 
 #: For each layer, one meta-graph or several to mix.
 Fixed = Sequence[MetaGraph | Sequence[MetaGraph]]
@@ -113,12 +114,16 @@ class TwoTowers(nn.Module):
         *,
         draw: tuple[Draws, Draws] | None = None,
     ) -> Tensor:
-        """The scores (B,) without the bias: of a block of a graph, whose ids that does not know."""
-        drawn = (None, None) if draw is None else draw
+        """The scores (B,) without the bias: for blocks, as the bias goes by ids of the whole graph."""
         nets = self.source, self.target
-        sizes = (num_nodes(net.target, x[net.target]) for net in nets)
+        with checking(graph):
+            sizes = (num_nodes(net.target, x[net.target]) for net in nets)
+            ends = check_pairs(pairs, *sizes)
+            drawn = (None, None) if draw is None else draw
+            if len(drawn) != 2:
+                raise ValueError(f"a draw for each of two networks, got {len(drawn)}")
         states: list[Tensor] = []
-        for net, ids, draws in zip(nets, check_pairs(pairs, *sizes), drawn, strict=True):
+        for net, ids, draws in zip(nets, ends, drawn, strict=True):
             distinct, place = _distinct(ids)
             states.append(net(x, graph, draw=draws, rows=distinct).index_select(0, place))
         source, target = states

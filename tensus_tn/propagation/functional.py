@@ -248,6 +248,7 @@ def _run(
         if h.is_cuda:
             check_gpu(h.device)
     if group_sizes is not None and isinstance(graph, GraphPart):
+        graph.agree({"groups of columns": list(group_sizes)})
 
         def run(h: Tensor, w: Tensor) -> list[Tensor]:
             return _run(graph, h, w, ranks, tails, heads, chosen, None, needed, here)

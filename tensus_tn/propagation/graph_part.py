@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -56,6 +56,10 @@ class GraphPart(ABC):
     def checking(self) -> AbstractContextManager[None]:
         """While the arguments of `states` are made: those who have other rows are told of mistakes."""
         return nullcontext()
+
+    def agree(self, settings: Mapping[str, object]) -> None:
+        """Those who have other rows call this too: an error on all where settings differ."""
+        return
 
     @abstractmethod
     def states(

@@ -1,6 +1,7 @@
 """What the processes of the tests do together."""
 
 import os
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,7 @@ from tensus_tn.distributed import (
 )
 from tensus_tn.distributed import handshake as handshakes
 from tensus_tn.distributed.halo import Halo
-from tensus_tn.nn import MetaGraphNet
+from tensus_tn.nn import MetaGraphNet, TwoTowers
 from tensus_tn.propagation.blocks import NeighborBlocks
 from tensus_tn.tasks import Config, Trainer, build_model, make_task, run
 from tests.tasks.problems import small_links
@@ -305,6 +306,17 @@ def other_rows():
     graph.gather(torch.ones(2, 3, dtype=[torch.float32, torch.int64][dist.get_rank()]))
 
 
+def other_groups():
+    """The last process has weights for one more group, which has no columns."""
+    index, _ = edges(3)
+    whole = RelationGraph.from_edge_index(index, 40)
+    graph = DistributedGraph.from_graph(whole, partition(whole, dist.get_world_size()))
+    w = torch.ones(2 + dist.get_rank(), 2, 1, 1)
+    propagate_dag(
+        graph, Dag.path(1), torch.ones(graph.num_nodes, 4), {(0, 1): w}, groups=[0, 0, 1, 1]
+    )
+
+
 def other_parameters():
     """The last process has one more."""
     sum_gradients([torch.nn.Parameter(torch.ones(2)) for _ in range(1 + dist.get_rank())])
@@ -348,6 +360,18 @@ def mistake(what, folder):
             net({"node": h * float("nan") if wrong else h}, graph)
         elif what == "node":
             net({"node": h}, graph, rows=rows + 40 if wrong else rows)
+        elif what == "draws":
+            drawn = [conv.sample() for conv in net.layers]
+            net({"node": h}, graph, draw=[] if wrong else drawn)
+        elif what == "heads":
+            [[drawn]] = [conv.sample() for conv in net.layers]
+            net({"node": h}, graph, draw=[[drawn, drawn] if wrong else [drawn]])
+        elif what == "links":
+            [[drawn]] = [conv.sample() for conv in net.layers]
+            drawn = replace(drawn, choice={}) if wrong else drawn
+            net({"node": h}, graph, draw=[[drawn]])
+        elif what == "pairs":
+            TwoTowers(net, net)({"node": h}, graph, torch.tensor([[0], [40 if wrong else 0]]))
         elif what == "edges":
             mine = {
                 name: e + 40 if wrong else e for name, e in part.rows(index, processes.rank).items()

@@ -16,6 +16,10 @@ from tests.distributed import tasks
             tasks.other_rows,
             "different types and shapes of rows: process 0 has (torch.float32, (3,)),",
         ),
+        (
+            tasks.other_groups,
+            "different groups of columns: process 0 has [2, 2], process 1 has [2, 2, 0]",
+        ),
         (tasks.other_parameters, "different parameters: process 0 has [((2,), torch.float32)],"),
     ],
 )
@@ -34,6 +38,10 @@ def test_processes_that_differ_are_refused_on_all(crew, task, message):
         ("type", 'process 1 has TypeError("features are torch.float64'),
         ("features", "process 1 has ValueError('features contain NaN or infinity')"),
         ("node", "process 1 has ValueError('node node 40 is out of range"),
+        ("draws", "process 1 has ValueError('1 layers, but draws for 0')"),
+        ("heads", "process 1 has ValueError('1 heads, but 2 draws')"),
+        ("links", "process 1 has ValueError('a draw for the links []"),
+        ("pairs", "process 1 has ValueError('target node 40 is out of range"),
         ("edges", "process 1 has ValueError("),
         ("values", "process 1 has ValueError("),
         ("file", "process 1 has FileNotFoundError("),
