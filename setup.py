@@ -3,8 +3,8 @@
 The kernels are compiled once for each instruction set, and the machine's own is chosen at run time.
 The extension makes tensus_tn fast but is not needed to run it, so a missing compiler, a missing
 torch or a failed compilation is reported and the install goes on. ``TENSUS_EXTENSION=1`` makes a
-failure fatal, ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler, ``CXXFLAGS``
-are flags after ours, and ``TENSUS_WERROR=1`` makes its warnings errors.
+failure fatal, ``TENSUS_EXTENSION=0`` skips the extension; ``CXX`` is the compiler,
+``TENSUS_CXXFLAGS`` are flags after ours, and ``TENSUS_WERROR=1`` makes its warnings errors.
 
 Where nvcc is found, the CUDA kernels are compiled and linked in; no CUDA build of torch is needed.
 ``TENSUS_CUDA=0`` leaves them out, ``TENSUS_CUDA=1`` makes a failure fatal. They are compiled for the
@@ -150,7 +150,7 @@ def ninja_graph(build: Path, library: Path, cuda: Cuda | None) -> str:
 
     compiler = os.environ.get("CXX") or "c++"
     ours = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *WARNINGS, "-ffp-contract=fast"]
-    common = shlex.join([*ours, *shlex.split(os.environ.get("CXXFLAGS", ""))])
+    common = shlex.join([*ours, *shlex.split(os.environ.get("TENSUS_CXXFLAGS", ""))])
     links = [*(f"-L{path}" for path in library_paths()), "-ltorch_cpu"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
