@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("tests", deadline=None)  # on a busy machine any example may take long
+settings.load_profile("tests")
 
 
 def pytest_configure(config):

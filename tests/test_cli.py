@@ -248,16 +248,17 @@ def test_interrupt_and_resume_as_a_program(folder):
         [*command, "--epochs", "5000", "--out", "a"], stderr=subprocess.PIPE, text=True,
         env=environment,
     )  # fmt: skip
-    end = time.monotonic() + 60
-    while not (folder / "a/checkpoint.pt").exists() and time.monotonic() < end:
+    checkpoint, end = folder / "a/checkpoint.pt", time.monotonic() + 600
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
+    assert checkpoint.exists(), process.stderr.read()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "--resume" in errors
     from tensus_tn._checkpoint import load_checkpoint
 
-    done = len(load_checkpoint(folder / "a/checkpoint.pt")["history"])
+    done = len(load_checkpoint(checkpoint)["history"])
     few = ["train", "--no-progress", "--checkpoint-every", "2", "--epochs", str(done + 2)]
     assert main([*few, "--out", "a", "--resume"]) == 0
     assert main([*few, "--out", "b"]) == 0

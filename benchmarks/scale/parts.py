@@ -5,7 +5,9 @@
 Every part is a process that computes in one thread. Times are medians over rounds, forward and backward
 together, in seconds of the processor: of that thread, and of the whole process with the threads of the
 transport, which copy every byte through the loopback. All parts run side by side on this machine,
-so wall times say nothing about several machines.
+so wall times say nothing about several machines. Processes that run side by side also share its memory
+and caches, which those on several machines would not: so the whole graph is timed twice, by one process
+alone, and by one on every core, in turn with the parts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -87,16 +89,25 @@ def rounds(
     step: Callable[[], object], count: int, before: Callable[[], object] | None = None
 ) -> dict[str, float]:
     """Median seconds of a round, by each clock."""
-    step()
-    times: dict[str, list[float]] = {name: [] for name in CLOCKS}
-    for _ in range(count):
-        if before is not None:
-            before()
-        begin = {name: clock() for name, clock in CLOCKS.items()}
+    return in_turn([step], count, before)[0]
+
+
+def in_turn(
+    steps: Sequence[Callable[[], object]], count: int, before: Callable[[], object] | None = None
+) -> list[dict[str, float]]:
+    """The same of several steps, one of each in a round."""
+    times: list[dict[str, list[float]]] = [{name: [] for name in CLOCKS} for _ in steps]
+    for step in steps:
         step()
-        for name, clock in CLOCKS.items():
-            times[name].append(clock() - begin[name])
-    return {name: median(seconds) for name, seconds in times.items()}
+    for _ in range(count):
+        for step, of_step in zip(steps, times, strict=True):
+            if before is not None:
+                before()
+            begin = {name: clock() for name, clock in CLOCKS.items()}
+            step()
+            for name, clock in CLOCKS.items():
+                of_step[name].append(clock() - begin[name])
+    return [{name: median(seconds) for name, seconds in of_step.items()} for of_step in times]
 
 
 def one_part(graph: RelationGraph, features: torch.Tensor) -> None:
@@ -125,6 +136,8 @@ def work(
     before = mine.bytes_received
     step()
     received = mine.bytes_received - before
+    whole = Step(graph, features) if rank < (os.cpu_count() or 1) else lambda: None
+    times, beside = in_turn([step, whole], count, dist.barrier)
     inner = RANK * (len(DAG.nodes) - 2)
     halos = len(mine.forward.halo) + len(mine.backward.halo)
     found = {
@@ -134,7 +147,8 @@ def work(
         "interior": len(mine.forward.interior),
         "bytes": received,
         "bound": halos * (1 + inner) * FEATURES * 4,
-        **rounds(step, count, dist.barrier),
+        **times,
+        "whole": beside["thread"],
         "bare": rounds(BareExchange(mine), count, dist.barrier),
         "cases": {case: measure_case(case, mine, features, count) for case in CASES},
     }
@@ -169,8 +183,10 @@ def several(
     def in_ms(clock: str) -> list[int]:
         return [round(1e3 * found[clock]) for found in everyone]
 
-    def efficiency(clock: str) -> float:
-        return round(alone[clock] / parts / max(found[clock] for found in everyone), 3)
+    beside = median(found["whole"] for found in everyone[: os.cpu_count()])
+
+    def efficiency(clock: str, seconds: float) -> float:
+        return round(seconds / parts / max(found[clock] for found in everyone), 3)
 
     report = {
         "parts": parts,
@@ -182,7 +198,8 @@ def several(
         "halo / N": round(sum(found["halo"] for found in everyone) / graph.num_nodes, 2),
         "interior / N": round(sum(found["interior"] for found in everyone) / graph.num_nodes, 2),
         "edges a part": [found["edges"] for found in everyone],
-        "one process, ms": round(1e3 * alone["thread"]),
+        "one process alone, ms": round(1e3 * alone["thread"]),
+        "one process on every core, ms": round(1e3 * beside),
         "computing threads, ms": in_ms("thread"),
         "whole processes, ms": in_ms("process"),
         "wall, ms": max(in_ms("wall")),
@@ -190,8 +207,11 @@ def several(
             [round(1e3 * found["bare"][clock]) for found in everyone]
             for clock in ("thread", "process")
         ],
-        "efficiency of the computing threads": efficiency("thread"),
-        "efficiency of whole processes": efficiency("process"),
+        "efficiency of the computing threads": efficiency("thread", beside),
+        "efficiency of whole processes": efficiency("process", beside),
+        "the same against one process alone": [
+            efficiency(c, alone[c]) for c in ("thread", "process")
+        ],
     }
     print(json.dumps(report))
     for case in CASES:

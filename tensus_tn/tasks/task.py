@@ -254,7 +254,7 @@ class LinkPrediction:
         return self._loss(alone) + share
 
     def size(self, split: Split) -> int:
-        """The positive pairs of a split, and as many negative ones."""
+        """How many positive pairs a split has; it has as many negative ones."""
         return self.pairs[split].shape[1] // 2
 
     def share(self, part: int, parts: int) -> LinkPrediction:

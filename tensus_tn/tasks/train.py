@@ -39,8 +39,8 @@ class Trainer:
     epsilon-greedily, and serves both updates, as in DiffMG; with `"gumbel"`, by its probability.
     With a `batch_size`, an epoch takes a step for each block of so many training nodes or pairs (see
     `NeighborBlocks`), with a draw for each. Cores that learn in turns with the weights do so from
-    blocks of the validation split, which is begun anew when it ends. Scores are always of the whole
-    graph.
+    blocks of the validation split, which is begun anew when it ends, and in every epoch. Scores are
+    always of the whole graph.
 
     Where several processes were brought together (`tensus_tn.distributed.init`), each has its share
     of the nodes or pairs of a split or a batch, gradients are summed, and only the first one writes.
@@ -84,6 +84,10 @@ class Trainer:
         if self._sampled and not hasattr(model, "sample"):
             raise TypeError(
                 f"search={config.search!r} needs a model with `sample`, got {type(model)}"
+            )
+        if config.batch_size and hasattr(model, "bias_scores") and not hasattr(model, "likeness"):
+            raise TypeError(
+                f"batches need a model with `likeness` beside its bias, got {type(model)}"
             )
         splits: list[Split] = ["train", "val"] if self._in_turns else ["train"]
         self._blocks = {

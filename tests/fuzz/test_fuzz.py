@@ -1,7 +1,6 @@
-"""A minute of random cases, others in every run, and the loop's own judgement."""
+"""A minute of random cases, the same in every run, and the loop's own judgement."""
 
 import os
-import random
 import signal
 
 import pytest
@@ -16,8 +15,7 @@ SECONDS = 10.0  # for each subject
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_random_cases_hold(name):
-    seed = random.SystemRandom().randrange(10**9)
-    fuzz(name, SUBJECTS[name], seed=seed, seconds=SECONDS)
+    fuzz(name, SUBJECTS[name], seed=0, seconds=SECONDS)  # others: python -m tests.fuzz
 
 
 def fails(rng):

@@ -91,7 +91,7 @@ def check_values_and_gradients(left, dense, t, rng):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 def test_queries_of_masked_networks(seed):
     rng = random.Random(seed)
     t = masked(rng, max_edges=6)
@@ -99,7 +99,7 @@ def test_queries_of_masked_networks(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_conditions_on_masked_networks(seed):
     rng = random.Random(seed)
     t = masked(rng, max_edges=6)

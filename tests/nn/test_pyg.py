@@ -479,7 +479,7 @@ def test_the_cache_is_bounded_forgets_and_can_be_turned_off(data):
         with pytest.raises(ValueError, match="non-negative integer"):
             set_graph_cache_size(-1)
     finally:
-        set_graph_cache_size(8)
+        set_graph_cache_size(16)
 
 
 def test_tensors_that_count_no_changes_are_not_cached(data):

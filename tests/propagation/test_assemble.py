@@ -53,7 +53,7 @@ def test_the_kernel_sorts_as_the_plain_sort_does(case, positions, wide):
     assert_same(random_lists(*CASES[case], seed=0), positions, wide)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_lists(data):
     counts = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=3))

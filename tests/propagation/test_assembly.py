@@ -36,7 +36,7 @@ def relations(draw):
     return {f"r{i}": np.maximum(m, m.T) if symmetric else m for i, m in enumerate(matrices)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(relations(), st.sampled_from([None, "row", "sym"]), st.booleans(), st.booleans())
 def test_every_option_equals_the_dense_definition(matrices, normalize, self_loops, special):
     graph = RelationGraph.from_scipy(

@@ -35,7 +35,7 @@ from tests.propagation.problems import (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     nodes=st.integers(1, 40),
     edges=st.integers(0, 150),
@@ -146,7 +146,7 @@ def dags(draw, most=5):
     return Dag(draw(st.permutations(sorted(edges))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     dag=dags(),
     kind=st.sampled_from(list(GRAPHS)),

@@ -86,7 +86,7 @@ def check_dag(graph, rank, features, grouping, dtype, choices=None):
         assert (a[[g for g in range(len(a)) if g not in groups]] == 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     nodes=st.integers(1, 30),
     edges=st.integers(0, 120),

@@ -96,7 +96,7 @@ def test_same_bits(kind, dag, choices, supported):
 
 
 @native
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     nodes=st.integers(1, 40),
     edges=st.integers(0, 120),

@@ -33,7 +33,7 @@ def assert_same(*args):
         assert torch.equal(part, right)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data())
 def test_the_kernel_draws_what_plain_python_does(data):
     nodes, relations = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 3))

@@ -85,7 +85,7 @@ def test_float32_scores_whose_exponentials_vanish(width):
     compare(graph, Dag.path(1), 1, width=width, dtype=torch.float32, scale=300)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 40), st.integers(1, 4), st.integers(1, 80), st.integers(0, 9), st.integers(1, 3),
     st.sampled_from([1, WIDTH]),
