@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tensus_tn.distributed.handshake import handshake, telling
+from tensus_tn.distributed.handshake import handshake, telling, together
 from tensus_tn.distributed.local_rows import find, take_rows
 from tensus_tn.distributed.partitioning import Partition
 from tensus_tn.distributed.processes import Processes
@@ -100,9 +100,8 @@ def from_edges(
         value, seg_loop = _normalize(forward, value, modes, loop, trip)
     transposed = trip.deliver(value).to(dtype)
     value, seg_loop, loop = value.to(dtype), seg_loop.to(dtype), loop.to(dtype)
-    with telling(processes):
+    with together(processes):
         check_values(forward, value, seg_loop, loop, names)
-    handshake(processes, {})
     filled, backward = replace(forward, edge_val=value), replace(trip.rows, edge_val=transposed)
     if not (counted and repeats):
         filled = _with_values(forward, value, agreed)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tensus_tn._files import make_folder, map_arrays, open_arrays, write_arrays
 from tensus_tn.distributed.halo import Halo
-from tensus_tn.distributed.handshake import handshake, telling
+from tensus_tn.distributed.handshake import handshake, telling, together
 from tensus_tn.distributed.local_rows import LocalRows, Rows
 from tensus_tn.distributed.partitioning import Partition
 from tensus_tn.distributed.processes import Processes
@@ -38,9 +38,8 @@ def _part_file(folder: str | os.PathLike[str], processes: Processes) -> Path:
 
 def write(graph: DistributedGraph, folder: str | os.PathLike[str]) -> None:
     """Write the part of this process, and by the first one the partition; none returns before all."""
-    with telling(graph.processes):
+    with together(graph.processes):
         _write(graph, folder)
-    handshake(graph.processes, {})
 
 
 def _write(graph: DistributedGraph, folder: str | os.PathLike[str]) -> None:
@@ -167,7 +166,7 @@ def _check_exchanges(forward: LocalRows, backward: LocalRows, path: Path) -> Non
     """Parts must agree on who sends how many rows: a wrong number would end the process."""
     processes = forward.halo.processes
     everyone = processes.gather((forward.halo.give, backward.halo.give))
-    with telling(processes):
+    with together(processes):
         for rows, theirs in zip((forward, backward), zip(*everyone, strict=True), strict=True):
             halo, send = rows.halo, rows.halo.send
             if sum(halo.give) != len(send) or [n[processes.rank] for n in theirs] != halo.receive:
@@ -176,13 +175,12 @@ def _check_exchanges(forward: LocalRows, backward: LocalRows, path: Path) -> Non
                 )
             if len(send) and not (int(send.min()) >= 0 and int(send.max()) < rows.own):
                 raise ValueError(f"{path}: rows that others ask for are not there")
-    handshake(processes, {})
 
 
 def verify(graph: DistributedGraph) -> None:
     """Check that both directions have the same edges, and the owners what is asked of them."""
     own, processes = graph.own, graph.processes
-    with telling(processes):
+    with together(processes):
         for rows in (graph.forward, graph.backward):
             require_ids("halo", rows.halo.ids, graph.total_nodes)
         try:
@@ -194,7 +192,6 @@ def verify(graph: DistributedGraph) -> None:
             )
         except (IndexError, RuntimeError) as error:
             raise ValueError(f"its rows lead to others that are not there: {error}") from error
-    handshake(processes, {})
     forward, backward = processes.sum(sums).tolist()
     problem = None if forward == backward else "the two directions of the graph differ"
     for rows in (graph.forward, graph.backward):

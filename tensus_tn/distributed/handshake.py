@@ -79,3 +79,16 @@ def telling(
         if processes.size > 1:
             meet(processes, {_MISTAKE: error})
         raise
+
+
+@contextmanager
+def together(processes: Processes) -> Iterator[None]:
+    """For checks that all make at the same time: they meet at the end, and learn of each mistake.
+
+    Example:
+        >>> with together(Processes.of(None)):
+        ...     pass  # checks that may raise an error on some of the processes
+    """
+    with telling(processes):
+        yield
+    handshake(processes, {})
