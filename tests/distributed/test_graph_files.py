@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +43,16 @@ def test_parts_of_two_partitions_do_not_mix(tmp_path):
     (tmp_path / "other" / "partition.npz").rename(tmp_path / "partition.npz")
     with pytest.raises(ValueError, match="belongs to another partition"):
         DistributedGraph.load(tmp_path)
+
+
+def test_a_halo_of_another_number_of_rows_is_refused(tmp_path):
+    save(tmp_path)
+    path = tmp_path / "part-0-of-1.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **{**arrays, "forward.halo.ids": np.array([3])})
+    with pytest.raises(ValueError, match="its halo has 1 rows, not 0"):
+        DistributedGraph.load(tmp_path, mmap=False)
 
 
 def test_a_damaged_file_is_refused(tmp_path):
