@@ -51,6 +51,9 @@ def to_relation_graph(
         device: Where it is to be.
     """
     index, counts, own = _parts(edges, num_nodes)
+    given = {} if weights is None else weights
+    if strange := [kind for kind, weight in given.items() if kind not in index and len(weight)]:
+        raise ValueError(f"weights for edges {strange}, but there are edges of {list(index)}")
     index, counts = _known(index, schema), _counts(counts, schema)
     weight = _known(own if weights is None else weights, schema)
     none = torch.empty(2, 0, dtype=torch.int64)

@@ -116,6 +116,14 @@ def test_in_place_changes_of_the_edges_are_seen(data):
     assert not torch.allclose(conv(data.x_dict, edges)["paper"], before)
 
 
+def test_weights_of_edges_that_are_not_there_are_refused(data):
+    wrong = ("paper", "inside", "venue")
+    with pytest.raises(
+        ValueError, match=r"weights for edges \[\('paper', 'inside', 'venue'\)\], but"
+    ):
+        make(data)(data.x_dict, data.edge_index_dict, {wrong: torch.rand(12)})
+
+
 def test_edge_weights_of_hetero_data_are_used(data):
     conv = make(data)
     plain = conv(data.x_dict, data)
