@@ -9,8 +9,8 @@ from pathlib import Path
 from tensus_tn._files import PARTIAL, lock_folder, make_folder
 
 CHECKPOINT, RESULT, HISTORY = "checkpoint.pt", "result.json", "history.csv"
-PREDICTIONS = "predictions.txt"
-_FILES = (CHECKPOINT, RESULT, HISTORY, PREDICTIONS)
+PREDICTIONS, MODEL = "predictions.txt", "model.pt"
+_FILES = (CHECKPOINT, RESULT, HISTORY, PREDICTIONS, MODEL)
 
 
 def require_no_run(folder: Path) -> None:

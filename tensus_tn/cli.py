@@ -315,6 +315,7 @@ def _rules_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--out", help="folder (default: runs/rules-NAME)")
     train.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
+    train.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     train.add_argument("--quiet", action="store_true", help="no progress bar")
     rank = commands.add_parser("rank", help="rank the answers of a split, filtered")
     rank.set_defaults(rules_command="rank")

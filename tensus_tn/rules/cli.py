@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tensus_tn._files import write_json
+from tensus_tn._run_folder import CHECKPOINT, MODEL, RESULT, open_run_folder
 from tensus_tn.rules import export
 from tensus_tn.rules.knowledge_graph import KnowledgeGraph
 from tensus_tn.rules.model import RuleModel
@@ -27,8 +30,18 @@ def load_graph(data: str) -> KnowledgeGraph:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    graph = load_graph(arguments.data)
-    out = Path(arguments.out or Path("runs") / f"rules-{Path(arguments.data).stem}")
+    data = arguments.data if arguments.data == "planted" else os.path.abspath(arguments.data)
+    graph = load_graph(data)
+    out = Path(arguments.out or Path("runs") / f"rules-{_name_of(Path(data))}")
+    with open_run_folder(out, resume=arguments.resume, overwrite=arguments.overwrite):
+        _train_in(out, data, graph, arguments)
+
+
+def _name_of(data: Path) -> str:
+    return data.name if data.is_dir() else data.stem
+
+
+def _train_in(out: Path, data: str, graph: KnowledgeGraph, arguments: argparse.Namespace) -> None:
     model = RuleModel(
         graph, arguments.steps, arguments.rank, ties=arguments.ties, weights=arguments.weights,
         seed=arguments.seed,
@@ -38,28 +51,28 @@ def _train(arguments: argparse.Namespace) -> None:
     report = model.fit(
         **{name: value for name, value in given.items() if value is not None},
         seed=arguments.seed,
-        checkpoint=out / "checkpoint.pt",
+        checkpoint=out / CHECKPOINT,
         resume=arguments.resume,
         progress=not arguments.quiet,
     )
-    model.save(out / "model.pt")
-    result = {"data": arguments.data, "best_epoch": report.best_epoch, "seconds": report.seconds,
+    model.save(out / MODEL)
+    result = {"data": data, "best_epoch": report.best_epoch, "seconds": report.seconds,
               "history": report.history, "parameters": model.num_parameters}  # fmt: skip
     print(report)
     if len(graph.test):
         ranking = model.rank()
         result["test"] = ranking.to_dict()
         print(ranking)
-    (out / "result.json").write_text(json.dumps(result, indent=1))
+    write_json(out / RESULT, result)
     print(f"files in {out}; the rules:  tensus-tn rules show {out}")
 
 
 def _restore(arguments: argparse.Namespace) -> RuleModel:
     folder = Path(arguments.run)
-    if not (folder / "model.pt").exists():
-        raise FileNotFoundError(f"{folder} has no model.pt: is it the folder of a run?")
-    graph = load_graph(_data_of(folder / "result.json"))
-    return RuleModel.load(folder / "model.pt", graph).to(arguments.device)
+    if not (folder / MODEL).exists():
+        raise FileNotFoundError(f"{folder} has no {MODEL}: is it the folder of a run?")
+    graph = load_graph(_data_of(folder / RESULT))
+    return RuleModel.load(folder / MODEL, graph).to(arguments.device)
 
 
 def _data_of(result: Path) -> str:

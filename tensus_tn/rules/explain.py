@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -115,6 +116,18 @@ def _walks_between(
     near = _distances(model, end, longest)
     found: dict[Body, list[tuple[float, tuple[int, ...]]]] = {}
     waiting: list[tuple[Body, float, tuple[int, ...]]] = [((), 1.0, (start,))]
+
+    @cache
+    def steps(entity: int, left: int) -> list[tuple[int, int, float]]:
+        """The edges of an entity from which so many steps can still end at the answer."""
+        first, last = int(ptr[entity]), int(ptr[entity + 1])
+        columns = (x[first:last].tolist() for x in (target, op, value, fact))
+        return [
+            (to, i, x)
+            for to, i, x, f in zip(*columns, strict=True)
+            if f >= 0 and near.get(to, longest + 1) < left
+        ]
+
     looked = 0
     while waiting and looked < _MOST_WALKS:
         body, product, way = waiting.pop()
@@ -123,16 +136,8 @@ def _walks_between(
             found.setdefault(body, []).append((product, way))
         if len(body) == longest:
             continue
-        first, last = int(ptr[way[-1]]), int(ptr[way[-1] + 1])
-        for to, i, f, x in zip(
-            target[first:last].tolist(),
-            op[first:last].tolist(),
-            fact[first:last].tolist(),
-            value[first:last].tolist(),
-            strict=True,
-        ):
-            if f >= 0 and near.get(to, longest + 1) < longest - len(body):
-                waiting.append(((*body, i), product * x, (*way, to)))
+        for to, i, x in steps(way[-1], longest - len(body)):
+            waiting.append(((*body, i), product * x, (*way, to)))
     return found, not waiting
 
 

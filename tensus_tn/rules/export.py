@@ -66,7 +66,8 @@ def to_anyburl(rules: Sequence[Rule]) -> str:
     for rule in rules:
         if rule.weight > 0 and rule.body:
             safe = [atom._replace(relation=_safe(atom.relation)) for atom in rule.body]
-            body = re.sub(r"\((\w+), (\w+)\)", r"(\1,\2)", write_body(safe, tuple("XABCDEF"), "Y"))
+            names = ("X", *"ABCDEF", *(f"A{k}" for k in range(len(safe))))  # capitals: variables
+            body = re.sub(r"\((\w+), (\w+)\)", r"(\1,\2)", write_body(safe, names, "Y"))
             counts = f"{rule.body_size}\t{rule.support}\t{rule.confidence!r}"
             lines.append(f"{counts}\t{_safe(rule.relation)}(X,Y) <= {body}\n")
     return "".join(lines)

@@ -331,6 +331,21 @@ def _rows(name: str, triples: Triples) -> np.ndarray:
     return triples
 
 
+def as_triples(triples: Any, graph: KnowledgeGraph) -> Tensor:
+    """Triples (n, 3) of ids, given as ids or names.
+
+    Example:
+        >>> as_triples([("b", "r", 0)], KnowledgeGraph.from_triples([("a", "r", "b")]))
+        tensor([[1, 0, 0]])
+    """
+    if isinstance(triples, Tensor):
+        return graph._check("triples", triples)
+    if wrong := [t for t in triples if isinstance(t, str) or len(t) != 3]:
+        raise ValueError(f"expected triples (head, relation, tail), got {wrong[0]!r}")
+    rows = [(graph.entity(h), graph.relation(r), graph.entity(t)) for h, r, t in triples]
+    return torch.tensor(rows, dtype=torch.long).reshape(-1, 3)
+
+
 def _find(kind: str, name: str | int, names: tuple[str, ...]) -> int:
     if isinstance(name, str) and name in names:
         return names.index(name)

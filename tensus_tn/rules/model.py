@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from tensus_tn.network.structure import Rank, Ties, make_structure
 from tensus_tn.network.tensor import DagTensor
 from tensus_tn.rules import defaults
 from tensus_tn.rules.frontier import Walker
-from tensus_tn.rules.knowledge_graph import KnowledgeGraph
+from tensus_tn.rules.knowledge_graph import KnowledgeGraph, as_triples
 from tensus_tn.rules.ranking import Ranking, check_ties
 from tensus_tn.rules.ranking import Ties as RankTies
 from tensus_tn.rules.walks import (
@@ -250,8 +250,8 @@ class RuleModel(nn.Module):
         """
         check_ties(ties)
         on = self._graph(graph)
-        triples = _as_triples(on.test if triples is None else triples, on)
-        filter = on.known if filter is None else _as_triples(filter, on)
+        triples = as_triples(on.test if triples is None else triples, on)
+        filter = on.known if filter is None else as_triples(filter, on)
         known = KnownAnswers(torch.cat([filter, triples]), on.num_relations, on.num_entities)
         asked = both_ways(triples, on.num_relations)
         order = asked[:, 0].argsort(stable=True)
@@ -260,13 +260,14 @@ class RuleModel(nn.Module):
         higher, equal = walker.ranks_of(self.weights(), self.popularity, queries)
         return Ranking(queries.relation, higher.cpu(), equal.cpu(), on.relations, ties, seed)
 
-    def fit(self, train: Tensor | None = None, valid: Tensor | None = None, **settings: Any) -> Any:
+    def fit(self, train: Any = None, valid: Any = None, **settings: Any) -> Any:
         """Learn the cores from training triples, and keep those that rank validation triples best.
 
         Args:
-            train: (n, 3), triples of the graph that are asked for; all of its training triples when
-                None. The edge of the triple that is asked for is taken out of the graph.
-            valid: (n, 3), to keep the best epoch and stop early; the graph's when None.
+            train: Triples of the graph that are asked for, by ids (n, 3) or by names; all of its
+                training triples when None. The edge of the triple that is asked for is taken out of
+                the graph.
+            valid: Those to keep the best epoch by and to stop early; the graph's when None.
             settings: See `tensus_tn.rules.Settings`.
 
         Returns:
@@ -325,14 +326,6 @@ class RuleModel(nn.Module):
         )
 
 
-def _as_triples(triples: Sequence[Any] | Tensor, graph: KnowledgeGraph) -> Tensor:
-    """Triples (n, 3) of ids, given as ids or names."""
-    if isinstance(triples, Tensor):
-        return graph._check("triples", triples)
-    rows = [(graph.entity(h), graph.relation(r), graph.entity(t)) for h, r, t in triples]
-    return torch.tensor(rows, dtype=torch.long).reshape(-1, 3)
-
-
 def _as_queries(queries: Iterable[Query] | Tensor, graph: KnowledgeGraph) -> Tensor:
     """Queries (Q, 2) of ids, given as ids or names."""
     if not isinstance(queries, Tensor):
@@ -341,6 +334,8 @@ def _as_queries(queries: Iterable[Query] | Tensor, graph: KnowledgeGraph) -> Ten
     sizes = torch.tensor([2 * graph.num_relations, graph.num_entities])
     if queries.ndim != 2 or queries.shape[1] != 2:
         raise ValueError(f"expected queries (Q, 2), got {tuple(queries.shape)}")
+    if queries.is_floating_point() or queries.is_complex() or queries.dtype == torch.bool:
+        raise TypeError(f"expected queries of integers, got {queries.dtype}")
     if len(queries) and not bool(((queries >= 0) & (queries < sizes)).all()):
         raise ValueError(f"expected queries (relation, start) below {sizes.tolist()}")
     return queries.long()

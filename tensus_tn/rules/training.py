@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,15 @@ from torch import Tensor
 from tensus_tn._arguments import check_size
 from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
 from tensus_tn.rules import defaults
-from tensus_tn.rules.knowledge_graph import KnowledgeGraph
+from tensus_tn.rules.knowledge_graph import KnowledgeGraph, as_triples
 from tensus_tn.rules.walks import KnownAnswers, Queries, both_ways, make_queries
 
 if TYPE_CHECKING:
     from tensus_tn.rules.model import RuleModel
 
 _STEPS = 2000  # of the optimizer, about, where `epochs` is not given
+#: Settings that may change when a run is resumed.
+_FREE = ("epochs", "device", "checkpoint", "resume", "progress")
 
 
 @dataclass(frozen=True)
@@ -99,16 +102,14 @@ class FitReport:
         return f"FitReport({epochs}, {score}, {self.seconds:.1f} s)"
 
 
-def fit(
-    model: RuleModel, train: Tensor | None = None, valid: Tensor | None = None, **settings: Any
-) -> FitReport:
+def fit(model: RuleModel, train: Any = None, valid: Any = None, **settings: Any) -> FitReport:
     """Train a model; see `RuleModel.fit`."""
     s = Settings(**settings)
     if s.device is not None:
         model.to(s.device)
     graph = model.graph
     training = TrainingQueries(graph, train)
-    valid = graph.valid if valid is None else valid
+    valid = graph.valid if valid is None else as_triples(valid, graph)
     shuffled = torch.randperm(len(valid), generator=torch.Generator().manual_seed(0))
     valid = valid[shuffled[: s.max_valid]]
     epochs, per_epoch = _schedule(model, s, len(training))
@@ -117,7 +118,7 @@ def fit(
     # Along the cosine, the learning rate is about half of `lr` on average.
     decay = 2 / (lr * epochs * batches) if s.decay is None else s.decay
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay, fused=True)
-    run = _Run(model, optimizer, FitReport(), {}, 0)
+    run = _Run(model, optimizer, _made_of(model, training, valid, s), FitReport(), {}, 0)
     if s.resume and s.checkpoint is not None and os.path.exists(s.checkpoint):
         run.restore(s.checkpoint)
     bar = _progress_bar(epochs * batches, len(run.report.history) * batches, s.progress)
@@ -161,13 +162,27 @@ def _schedule(model: RuleModel, s: Settings, count: int) -> tuple[int, int]:
     return epochs, per_epoch
 
 
+def _made_of(
+    model: RuleModel, training: TrainingQueries, valid: Tensor, s: Settings
+) -> dict[str, Any]:
+    """What the epochs of a run depend on, beside the cores."""
+    graph = model.graph
+    data = blake2b("\0".join((*graph.entities, "", *graph.relations)).encode(), digest_size=16)
+    for ids in (graph.train, training.asked, valid):
+        data.update(ids.numpy().tobytes() + b"|")
+    kept = {name: value for name, value in asdict(s).items() if name not in _FREE}
+    return {**kept, "scaling": model.scaling, "data": data.hexdigest()}
+
+
 class TrainingQueries:
     """Every triple as two queries, and the known answers that do not compete."""
 
-    def __init__(self, graph: KnowledgeGraph, train: Tensor | None = None) -> None:
+    def __init__(self, graph: KnowledgeGraph, train: Any = None) -> None:
         facts = torch.arange(len(graph.train))
         if train is not None:
-            facts = _find(graph, train)
+            facts = _find(graph, as_triples(train, graph))
+        if not len(facts):
+            raise ValueError("there are no training triples")
         self.asked = both_ways(graph.train[facts], graph.num_relations)
         self.own = facts.repeat(2)
         self.known = KnownAnswers(graph.train, graph.num_relations, graph.num_entities)
@@ -176,7 +191,11 @@ class TrainingQueries:
         return len(self.asked)
 
     def batches(self, s: Settings, queries: int, epoch: int, width: int) -> Iterator[Queries]:
-        """The queries of an epoch; `width` of one relation stay together, where there are so many."""
+        """The queries of an epoch; `width` of one relation stay together, where there are so many.
+
+        But not more than a batch has.
+        """
+        width = min(width, s.batch)
         count = max(1, round(queries / s.batch))
         generator = torch.Generator().manual_seed(1_000_003 * s.seed + epoch)
         order = torch.randperm(len(self), generator=generator)[:queries]
@@ -198,6 +217,7 @@ class _Run:
 
     model: RuleModel
     optimizer: torch.optim.Optimizer
+    made_of: dict[str, Any]
     report: FitReport
     best: dict[str, Tensor]
     since_best: int
@@ -218,13 +238,22 @@ class _Run:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "made_of": self.made_of,
             "report": asdict(self.report),
             "best": self.best,
             "since_best": self.since_best,
         }
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        state = load_checkpoint(path, "model", "optimizer", "report", "best", "since_best")
+        names = ("model", "optimizer", "made_of", "report", "best", "since_best")
+        state = load_checkpoint(path, *names)
+        changes = [
+            f"{name}: {state['made_of'].get(name)!r} there, {value!r} here"
+            for name, value in self.made_of.items()
+            if state["made_of"].get(name) != value
+        ]
+        if changes:
+            raise ValueError(f"{os.fspath(path)} is of another run: {'; '.join(changes)}")
         _load_cores(self.model, state["model"], path)
         self.optimizer.load_state_dict(state["optimizer"])
         self.report = FitReport(**state["report"])
@@ -233,10 +262,12 @@ class _Run:
 
 def write_model(model: RuleModel, path: str | os.PathLike[str]) -> None:
     """Write the cores and what is needed to make the model anew."""
-    inner = dict(zip(map(str, model.dag.nodes), model._ranks(), strict=True))
+    if strange := [node for node in model.dag.nodes if not isinstance(node, int | str)]:
+        raise TypeError(f"a file holds nodes that are integers or strings, got {strange[0]!r}")
+    rank = dict(zip(model.dag.nodes, model._ranks(), strict=True))
     state = {
-        "edges": [[str(node) for node in edge] for edge in model.dag.edges],
-        "ranks": {str(v): inner[str(v)] for v in model.dag.inner},
+        "edges": [list(edge) for edge in model.dag.edges],
+        "ranks": {v: rank[v] for v in model.dag.inner},
         "ties": "global" if len(model.structure.ranks) < len(model.dag.inner) else "node",
         "weights": model.weight_kind,
         "scaling": model.scaling,
@@ -278,7 +309,6 @@ def _load_cores(model: RuleModel, cores: dict[str, Tensor], path: str | os.PathL
 
 def _find(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
     """Where triples stand among the training triples of a graph."""
-    triples = graph._check("train", triples)
     place = {tuple(row): k for k, row in enumerate(graph.train.tolist())}
     missing = [row for row in triples.tolist() if tuple(row) not in place]
     if missing:

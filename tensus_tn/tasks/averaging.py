@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tensus_tn._arguments import check_size
 from tensus_tn._files import write_json
+from tensus_tn._run_folder import PREDICTIONS, RESULT, open_run_folder
 from tensus_tn.data import write_predictions
 from tensus_tn.nn import average
 from tensus_tn.tasks.config import Config
 from tensus_tn.tasks.result import Result
-from tensus_tn.tasks.run_folder import PREDICTIONS, RESULT, open_run_folder
 from tensus_tn.tasks.runs import fit, load_task, untrained
 from tensus_tn.tasks.task import NodeClassification, Task
 from tensus_tn.tasks.train import Trainer

@@ -15,14 +15,7 @@ from torch import nn
 from tensus_tn._arguments import check_memory
 from tensus_tn._checkpoint import load_checkpoint
 from tensus_tn._files import write_csv, write_json
-from tensus_tn.data import load, write_predictions
-from tensus_tn.distributed.handshake import handshake
-from tensus_tn.distributed.processes import Processes
-from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
-from tensus_tn.tasks.config import Config
-from tensus_tn.tasks.models import best_meta_graphs, build_model
-from tensus_tn.tasks.result import Record, Result
-from tensus_tn.tasks.run_folder import (
+from tensus_tn._run_folder import (
     CHECKPOINT,
     HISTORY,
     PREDICTIONS,
@@ -30,6 +23,13 @@ from tensus_tn.tasks.run_folder import (
     open_run_folder,
     require_no_run,
 )
+from tensus_tn.data import load, write_predictions
+from tensus_tn.distributed.handshake import handshake
+from tensus_tn.distributed.processes import Processes
+from tensus_tn.nn import MetaGraph, MetaGraphNet, TwoTowers
+from tensus_tn.tasks.config import Config
+from tensus_tn.tasks.models import best_meta_graphs, build_model
+from tensus_tn.tasks.result import Record, Result
 from tensus_tn.tasks.task import NodeClassification, Task, make_task
 from tensus_tn.tasks.train import Trainer
 

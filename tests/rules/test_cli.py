@@ -1,6 +1,7 @@
 """`tensus-tn rules train`, `rank` and `show`, on the planted graph and on files."""
 
 import json
+import shutil
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_formats_and_figure(trained, capsys, tmp_path):
     assert (tmp_path / "rules.png").stat().st_size > 1000
 
 
-def test_resume(trained, tmp_path):
+def test_resume(trained, tmp_path, capsys):
     few = [
         "train",
         "--rank",
@@ -75,12 +76,23 @@ def test_resume(trained, tmp_path):
     first = json.loads((tmp_path / "result.json").read_text())["history"]
     assert run(*few, "--resume") == 0
     assert json.loads((tmp_path / "result.json").read_text())["history"] == first
+    assert run(*few) == 2
+    assert "holds a run already (checkpoint.pt, result.json, model.pt)" in capsys.readouterr().err
+    assert run(*few, "--resume", "--lr", "0.5") == 2
+    assert "is of another run: lr: None there, 0.5 here" in capsys.readouterr().err
+    assert json.loads((tmp_path / "result.json").read_text())["history"] == first
+    assert run(*few, "--overwrite", "--lr", "0.5") == 0
+    assert json.loads((tmp_path / "result.json").read_text())["history"] != first
 
 
 def test_a_folder_of_triples(folder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
-    assert run("train", "--data", folder, "--epochs", 1, "--quiet") == 0
-    assert (tmp_path / "runs" / f"rules-{folder.stem}" / "model.pt").exists()
+    for version in ("v1.0", "v1.1"):
+        shutil.copytree(folder, tmp_path / version)
+        assert run("train", "--data", version, "--epochs", 1, "--quiet") == 0
+        assert (tmp_path / "runs" / f"rules-{version}" / "model.pt").exists()
+    monkeypatch.chdir(tmp_path / "runs")
+    assert run("rank", "rules-v1.0") == 0
 
 
 def test_wrong_input(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -32,6 +33,10 @@ def test_csv():
 
 def test_anyburl():
     assert to_anyburl(RULES) == "8\t6\t0.75\tis__in(X,Y) <= a(X,A), b_c(B,A), d(B,Y)\n"
+    [line] = to_anyburl([Rule("r", tuple(map(Atom, "abcdefghi")), 1.0, 1, 1, 1)]).splitlines()
+    body = line.partition("<= ")[2]
+    assert body.startswith("a(X,A), b(A,B), ")
+    assert len(set(re.findall(r"[A-Z]\w*", body))) == 10  # each variable begins with a capital
 
 
 def test_figure():

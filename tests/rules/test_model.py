@@ -107,17 +107,27 @@ def test_scores_keep_the_order_of_the_queries():
 
 
 @pytest.mark.parametrize("ties", ["node", "global"])
-def test_a_file(tmp_path, ties):
+@pytest.mark.parametrize("nodes", ["abc", (0, 1, 2), ("10", "2", 10)])
+def test_a_file(tmp_path, ties, nodes):
     graph = random_graph()
-    model = RuleModel(graph, dag=Dag([("a", "b"), ("b", "c"), ("a", "c")]), rank=3, ties=ties)
+    a, b, c = nodes
+    model = RuleModel(graph, dag=Dag([(a, b), (b, c), (a, c)]), rank=3, ties=ties)
     model.save(tmp_path / "model.pt")
     again = RuleModel.load(tmp_path / "model.pt", graph)
+    assert again.dag == model.dag
     assert torch.equal(model.scores([("r0", "e0")]), again.scores([("r0", "e0")]))
     with pytest.raises(ValueError, match="made for other relations"):
         RuleModel.load(tmp_path / "model.pt", KnowledgeGraph.from_triples([("a", "s", "b")]))
     (tmp_path / "model.pt").write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"model\.pt is not a checkpoint, or is damaged"):
         RuleModel.load(tmp_path / "model.pt", graph)
+
+
+def test_a_file_holds_no_other_nodes(tmp_path):
+    model = RuleModel(random_graph(), dag=Dag([(0, (1, 2)), ((1, 2), 3)]))
+    with pytest.raises(TypeError, match=r"integers or strings, got \(1, 2\)"):
+        model.save(tmp_path / "model.pt")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -160,3 +170,5 @@ def test_wrong_queries():
         model.scores(torch.zeros(3).long())
     with pytest.raises(ValueError, match="below"):
         model.scores(torch.tensor([[99, 0]]))
+    with pytest.raises(TypeError, match=r"queries of integers, got torch\.float32"):
+        model.scores(torch.tensor([[0.9, 1.9]]))

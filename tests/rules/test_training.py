@@ -60,8 +60,56 @@ def test_resumed_equals_uninterrupted(tmp_path, weights):
     assert again.best_epoch == report.best_epoch
     for mine, theirs in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+    other = RuleModel(graph, steps=2, rank=3, weights=weights)
     with pytest.raises(ValueError, match=r"run\.pt is of another model"):
-        RuleModel(graph, steps=2, rank=3, weights=weights).fit(checkpoint=file, resume=True)
+        other.fit(checkpoint=file, resume=True, **settings)
+
+
+def test_another_run_is_not_resumed(tmp_path):
+    graph = planted_rules(num_chains=40)
+    file, settings = tmp_path / "run.pt", {"epochs": 1, "progress": False, "lr": 0.05}
+    RuleModel(graph, steps=2).fit(checkpoint=file, **settings)
+
+    def resume(train=None, valid=None, **changes):
+        model = RuleModel(graph, steps=2)
+        return model.fit(train, valid, checkpoint=file, resume=True, **{**settings, **changes})
+
+    assert len(resume(epochs=2).history) == 2
+    for name, value in {"lr": 0.5, "batch": 7, "seed": 3, "patience": 1}.items():
+        with pytest.raises(
+            ValueError, match=rf"run\.pt is of another run: {name}: .* there, {value} here"
+        ):
+            resume(**{name: value})
+    for data in ((graph.train[:9], None), (None, graph.valid[:3])):
+        with pytest.raises(ValueError, match="of another run: data: "):
+            resume(*data)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+def test_an_epoch_has_as_many_batches_as_it_says(batch):
+    training = TrainingQueries(random_graph(facts=40))
+    batches = list(training.batches(Settings(batch=batch), 60, 0, 16))
+    assert len(batches) == round(60 / batch)
+    assert sum(len(b.relation) for b in batches) == 60
+
+
+def test_triples_by_name_and_wrong_ones():
+    graph = planted_rules(num_chains=40)
+    e, r = graph.entities, graph.relations
+    named = [(e[h], r[k], e[t]) for h, k, t in graph.valid[:3].tolist()]
+    model = RuleModel(graph, steps=2)
+    report = model.fit(valid=named, epochs=1, progress=False)
+    assert report.best_mrr == pytest.approx(model.rank(graph.valid[:3]).mrr)
+    before = model.core_0.clone()
+    for wrong, message in (
+        ({"valid": torch.tensor([[10**6, 0, 1]])}, "triples"),
+        ({"valid": ("a", "r", "b")}, r"expected triples \(head, relation, tail\), got 'a'"),
+        ({"train": [("a", "r")]}, r"got \('a', 'r'\)"),
+        ({"train": graph.train[:0]}, "there are no training triples"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(**wrong, epochs=1, progress=False)
+    assert torch.equal(model.core_0, before)
 
 
 def test_the_best_epoch_is_kept_and_training_stops():

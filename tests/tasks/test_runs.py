@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tensus_tn._checkpoint import load_checkpoint, save_checkpoint
+from tensus_tn._run_folder import RESULT
 from tensus_tn.data import load, planted
 from tensus_tn.tasks import (
     PAIRS,
@@ -108,6 +109,21 @@ def test_resumed_equals_uninterrupted(tmp_path, task, updates):
     one, two = (load_checkpoint(tmp_path / name / "checkpoint.pt") for name in "ab")
     for key in ("model", "best_state"):
         assert_same_state(one[key], two[key])
+
+
+def test_a_run_is_not_overwritten_unless_that_is_asked_for(tmp_path, task):
+    config = SMALL.with_values({"out": str(tmp_path), "epochs": 2})
+    run(config, task)
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other = config.with_values({"seed": 1})
+    with pytest.raises(FileExistsError, match=r"holds a run already \(checkpoint.*--overwrite"):
+        run(other, task)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    run(other.with_values({"overwrite": True}), task)
+    assert (tmp_path / RESULT).read_bytes() != files[tmp_path / RESULT]
+    run(other.with_values({"resume": True, "epochs": 3}), task)
+    with pytest.raises(ValueError, match="either resumed or overwritten"):
+        other.with_values({"resume": True, "overwrite": True})
 
 
 _SCRIPT = """
