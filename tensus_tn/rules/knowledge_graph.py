@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -210,7 +211,7 @@ class KnowledgeGraph:
 
     def entity(self, name: str | int) -> int:
         """The id of an entity, given its name or its id."""
-        return _find("entity", name, self.entities)
+        return _find("entity", name, self.entities, self._entity_ids)
 
     def relation(self, name: str | int) -> int:
         """The id of a relation, given its name or its id.
@@ -220,7 +221,15 @@ class KnowledgeGraph:
             Traceback (most recent call last):
             ValueError: there is no relation 's' among 1: 'r'
         """
-        return _find("relation", name, self.relations)
+        return _find("relation", name, self.relations, self._relation_ids)
+
+    @cached_property
+    def _entity_ids(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self.entities)}
+
+    @cached_property
+    def _relation_ids(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self.relations)}
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split} {len(getattr(self, split))}" for split in SPLITS)
@@ -346,9 +355,9 @@ def as_triples(triples: Any, graph: KnowledgeGraph) -> Tensor:
     return torch.tensor(rows, dtype=torch.long).reshape(-1, 3)
 
 
-def _find(kind: str, name: str | int, names: tuple[str, ...]) -> int:
-    if isinstance(name, str) and name in names:
-        return names.index(name)
+def _find(kind: str, name: str | int, names: tuple[str, ...], ids: dict[str, int]) -> int:
+    if isinstance(name, str) and name in ids:
+        return ids[name]
     if not isinstance(name, str) and 0 <= int(name) < len(names):
         return int(name)
     shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")

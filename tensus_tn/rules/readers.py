@@ -30,12 +30,13 @@ def read(path: Path) -> Arguments:
 
 
 def _read_folder(folder: Path) -> Arguments:
-    files = {
-        split: file
-        for split in SPLITS
-        for file in (folder / f"{split}.tsv", folder / f"{split}.txt")
-        if file.exists()
-    }
+    files: dict[str, Path] = {}
+    for split in SPLITS:
+        for file in (folder / f"{split}.tsv", folder / f"{split}.txt"):
+            if file.exists():
+                if split in files:
+                    raise ValueError(f"{folder} has both {files[split].name} and {file.name}")
+                files[split] = file
     if "train" not in files:
         found = sorted(file.name for file in folder.iterdir())
         raise FileNotFoundError(f"{folder} has no train.txt (nor train.tsv), only {found}")

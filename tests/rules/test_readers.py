@@ -39,6 +39,12 @@ def test_a_folder(folder):
     assert graph.entities == ("a", "b", "c")
 
 
+def test_a_split_that_stands_in_two_files(folder):
+    (folder / "valid.tsv").write_text("a\tr\tb\n")
+    with pytest.raises(ValueError, match=r"has both valid\.tsv and valid\.txt"):
+        KnowledgeGraph.load(folder)
+
+
 def test_a_folder_with_facts(folder):
     write(folder / "facts.txt", [("c", "s", "b")])
     graph = KnowledgeGraph.load(folder)
