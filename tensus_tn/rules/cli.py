@@ -30,7 +30,9 @@ def load_graph(data: str) -> KnowledgeGraph:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    data = arguments.data if arguments.data == "planted" else os.path.abspath(arguments.data)
+    data = arguments.data
+    if data != "planted" and os.path.exists(data):  # a path, to be found from other folders too
+        data = os.path.abspath(data)
     graph = load_graph(data)
     out = Path(arguments.out or Path("runs") / f"rules-{_name_of(Path(data))}")
     with open_run_folder(out, resume=arguments.resume, overwrite=arguments.overwrite):

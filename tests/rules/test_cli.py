@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tensus_tn.cli import main
@@ -93,6 +95,15 @@ def test_a_folder_of_triples(folder, tmp_path, monkeypatch):  # noqa: F811
         assert (tmp_path / "runs" / f"rules-{version}" / "model.pt").exists()
     monkeypatch.chdir(tmp_path / "runs")
     assert run("rank", "rules-v1.0") == 0
+
+
+def test_a_known_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSUS_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    arrays = {"train": [[0, 0, 1], [1, 0, 2]], "valid": [[0, 0, 2]], "test": [[2, 0, 0]]}
+    np.savez("kg_tiny.npz", **arrays, entity_names=["a", "b", "c"], relation_names=["r"])
+    assert run("train", "--data", "tiny", "--epochs", 1, "--quiet") == 0
+    assert run("rank", Path("runs", "rules-tiny")) == 0
 
 
 def test_wrong_input(tmp_path, capsys):
