@@ -85,20 +85,23 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
     const char* const first = first_node<T>(pass, p0, f);
 #pragma unroll 1
     for (int e = is_single(count) ? 0 : team_of(pass); e < count; e += U * pass.teams) {
-      Rows<T, P, V> rows[U];
+      I row[U];
       A value[U];
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
+      for (int u = 0; u < U; ++u) {  // all indices, then all rows: one wait for each
         const int mine = e + u * pass.teams;
-        value[u] = 1;
+        row[u] = -1, value[u] = 1;
         if (mine >= count || !active()) continue;
-        I row = pass.col[begin + mine];
-        if constexpr (kMapped) {
-          row = row_of(pass.row, row);
-          if (row < 0) continue;
-        }
-        rows[u].read(pass, first, row, p0);
+        row[u] = pass.col[begin + mine];
         if (pass.edge_val) value[u] = pass.edge_val[begin + mine];
+      }
+      Rows<T, P, V> rows[U];
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        if constexpr (kMapped)
+          if (row[u] >= 0) row[u] = row_of(pass.row, row[u]);
+        if (row[u] >= 0) rows[u].read(pass, first, row[u], p0);
+        else value[u] = 0;  // even infinity: x lacks the node
       }
 #pragma unroll
       for (int u = 0; u < U; ++u)
