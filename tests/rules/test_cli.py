@@ -83,6 +83,10 @@ def test_resume(trained, tmp_path, capsys):
     assert run(*few, "--resume", "--lr", "0.5") == 2
     assert "is of another run: lr: None there, 0.5 here" in capsys.readouterr().err
     assert json.loads((tmp_path / "result.json").read_text())["history"] == first
+    with pytest.raises(SystemExit, match="2"):
+        run(*few, "--resume", "--overwrite")
+    assert "not allowed with argument --resume" in capsys.readouterr().err
+    assert json.loads((tmp_path / "result.json").read_text())["history"] == first
     assert run(*few, "--overwrite", "--lr", "0.5") == 0
     assert json.loads((tmp_path / "result.json").read_text())["history"] != first
 
