@@ -23,7 +23,7 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
         weights_(job.links, job.link_count, g_.relations, job.rank, true, stripes_),
         diagonal_(job.loops, job.graph, weights_), width_(job.rank * job.features),
         products_(weights_.entries() * stripes_.product_vectors()),
-        braided_(weights_.entries() * stripes_.braided_vectors()) {
+        braided_((products_ + kBraid<U, A> - 1) / kBraid<U, A>) {
     for (int64_t l = 0; l < job.link_count; ++l)
       if (job.links[l].dw) dw_ = g_.relations * weights_.entries() * stripes_.groups();
     room_ = smaller(kMaxRoom, 1 + kPanelBytes / (1 + width_ * int64_t(sizeof(A))));
@@ -32,12 +32,15 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
 
   void run() const {
     Scratch<A> partial(chunks_ * dw_);
+    bool empty[kMaxChunks];
     share(job_.team, chunks_, [&](const auto& next) {
       Thread thread(*this);
       for (int64_t chunk; (chunk = next()) >= 0;) {
+        const int64_t begin = g_.first_row(chunk, chunks_), end = g_.first_row(chunk + 1, chunks_);
+        empty[chunk] = begin == end;  // of a few rows of a graph, most chunks have none
+        if (empty[chunk]) continue;
         thread.clear();
-        const int64_t end = g_.first_row(chunk + 1, chunks_);
-        for (int64_t n = g_.first_row(chunk, chunks_); n < end; ++n) thread.row(n);
+        for (int64_t n = begin; n < end; ++n) thread.row(n);
         if (dw_) thread.reduce(&partial[chunk * dw_]);
       }
     });
@@ -46,7 +49,8 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
         const Link& link = job_.links[l];
         for (int64_t g = 0; link.dw && g < stripes_.groups(); ++g) {
           double sum = 0;
-          for (int64_t chunk = 0; chunk < chunks_; ++chunk) sum += partial[chunk * dw_ + place(i, k, g)];
+          for (int64_t chunk = 0; chunk < chunks_; ++chunk)
+            if (!empty[chunk]) sum += partial[chunk * dw_ + place(i, k, g)];
           ((A*)link.dw)[g * link.group + i * link.step + at] = A(sum);
         }
       });
@@ -145,19 +149,20 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
 
     TENSUS_INLINE void multiply_links(int64_t n, const A* const* block, const int64_t* relation, int64_t count,
                                       bool self) {
-      for (int64_t l = 0, offset = 0; l < pass.job_.link_count; offset += vectors() * pass.job_.links[l++].step) {
+      A* lanes[kMaxRoom + 1];
+      for (int64_t b = 0; b < count; ++b) lanes[b] = (A*)&dw[relation[b] * pass.products_];
+      lanes[count] = (A*)product.get();
+      for (int64_t l = 0; l < pass.job_.link_count; ++l) {
         const Link& link = pass.job_.links[l];
         const int64_t far = row_of<I>(link.row, n);
-        if (!link.dw || far < 0) continue;
-        const T* const other = (const T*)link.other + far * link.rank * features();
-        prefetch_next(link, link.other, n);
-        for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
-          const auto multiply = [&](const A* x, Lanes* lanes) TENSUS_FORCE {
-            inner<R, C, F, U>(x, other, pass.job_.rank, link.rank, features(), lanes + offset);
-          };
-          for (int64_t b = 0; b < count; ++b) multiply(block[b], &dw[relation[b] * pass.products_]);
-          if (self) multiply(block[count], product.get());
-        });
+        if (link.dw && far >= 0) {
+          const T* const other = (const T*)link.other + far * link.rank * features();
+          prefetch_next(link, link.other, n);
+          for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
+            inner<R, C, F, U>(block, lanes, count + self, pass.job_.rank, link.rank, features(), other);
+          });
+        }
+        for (int64_t b = 0; b < count + self; ++b) lanes[b] += vectors() * kLanes<A> * link.step;
       }
       if (self) share_product(n);
     }
@@ -165,9 +170,7 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
     // The product of a node with itself belongs to every relation with a loop; it is left at zero for the next node.
     TENSUS_INLINE void share_product(int64_t n) {
       const int64_t braided = pass.braided_;
-      if constexpr (U != kAll && U != kEach)
-        for (int64_t k = 0; k < pass.weights_.entries(); ++k)
-          braid_all(&product[k * vectors()], vectors(), &product[k * braided_vectors<U, A>(features())]);
+      braid_all<kBraid<U, A>>(product.get(), pass.products_);
       pass.diagonal_.each_correction(n, [&](int64_t i, A weight) TENSUS_FORCE {
         for (int64_t k = 0; k < braided; ++k) dw_loop[i * braided + k] += weight * product[k];
       });
@@ -181,13 +184,13 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
         for (int64_t k = 0; k < pass.weights_.entries(); ++k)
           for (int64_t g = 0; g < stripes.groups(); ++g) {
             A& sum = partial[pass.place(i, k, g)];
-            sum = stripes.sum(&dw[i * pass.products_ + k * stripes.product_vectors()], g);
+            sum = stripes.sum(&dw[i * pass.products_], k, g);
             if (pass.diagonal_) sum += pass.diagonal_.loop(i) * loop_sum(pass.g_.relations, k, g) + loop_sum(i, k, g);
           }
     }
 
     A loop_sum(int64_t i, int64_t k, int64_t g) const {
-      return pass.stripes_.sum_braided(&dw_loop[i * pass.braided_ + k * pass.stripes_.braided_vectors()], g);
+      return pass.stripes_.sum_braided(&dw_loop[i * pass.braided_], k, g);
     }
   };
 
@@ -206,8 +209,9 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
 // 64-bit indices, lose a few percent by running the general code, and halve the time of compilation.
 template <class T, class I> void gather_mix_pass(const GatherMix& job) {
   constexpr bool usual = kTuned && std::is_same_v<I, int32_t> && std::is_same_v<T, float>;
-  for_stripes<Sum<T>, usual ? 2 : 0>(job.groups, job.features, [&]<int U>() {
-    if constexpr (usual && (U == kAll || U == 2))
+  constexpr int kStripe = usual ? 16 / kLanes<Sum<T>> : 0;  // vectors of 16 columns, as four heads have
+  for_stripes<Sum<T>, kStripe>(job.groups, job.features, [&]<int U>() {
+    if constexpr (usual && (U == kAll || U == kStripe))
       for_rank(job.rank, [&]<int R>() {
         if constexpr (R)
           for_features<U == kAll>(job.features, [&]<int F>() { GatherMixPass<T, I, R, F, U>(job).run(); });

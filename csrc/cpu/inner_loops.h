@@ -162,61 +162,51 @@ void mix(const A* const* block, const A* const* matrix, int64_t count, int64_t r
   for (; c < columns; ++c) tile.template operator()<1>(c);
 }
 
-// lanes[(r * columns + c) * stripes] += <x[r], y[c]> over the features begin .. end, each inner product left spread
-// over the lanes of a vector. In a last vector that is not full, single columns keep to their lanes.
+// The most vectors of a tile of y that stay in registers beside the sums and a row of x.
+template <int R, int K> constexpr int inner_vectors() {
+  constexpr int free = (kRegisters - R * K - R) / K;
+  return free >= 8 ? 8 : free >= 4 ? 4 : free >= 2 ? 2 : 1;
+}
+
+// lanes[b](r, c) += <block[b][r], y[c]> for R rows and K columns of every block, each inner product left spread over
+// the lanes of its vectors. What is read of y serves all blocks.
 template <int R, int K, int F, int U, class A, class T>
-TENSUS_INLINE void inner_stripe(const A* x, const T* y, int64_t features, int64_t begin, int64_t end,
-                                Pack<A, kLanes<A>>* lanes, int64_t columns) {
-  constexpr int L = kLanes<A>;
-  constexpr bool kLong = U == kAll;               // short sums begin with the lanes, long ones are added to them
-  constexpr int H = kLong && R * K <= 4 ? 2 : 1;  // few sums would wait for each other: two of each, added at the end
-  const int64_t size = known<F>(features), stripes = product_vectors<U, A>(size);
-  Pack<A, L> sum[H][R][K] = {};
-  const auto each_sum = [&](const auto& visit) TENSUS_FORCE {
-    for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k) visit(lanes[(r * columns + k) * stripes], r, k);
-  };
-  if constexpr (!kLong) each_sum([&](const auto& start, int r, int k) TENSUS_FORCE { sum[0][r][k] = start; });
-  const auto add = [&](int h, int64_t f) TENSUS_FORCE {
-    Pack<A, L> left[R], right[K];
-    for (int r = 0; r < R; ++r) left[r] = load<L>(x + r * size + f);
-    for (int k = 0; k < K; ++k) right[k] = load<L>(y + k * size + f);
-    for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k) sum[h][r][k] += left[r] * right[k];
-  };
-  int64_t f = begin;
-  for (; f + H * L <= end; f += H * L)
-    for (int h = 0; h < H; ++h) add(h, f + h * L);
-  for (; f + L <= end; f += L) add(0, f);
-  for (; f < end; ++f)
-    for (int r = 0; r < R; ++r)
-      for (int k = 0; k < K; ++k)
-        sum[0][r][k][U == kEach ? f - begin : 0] += x[r * size + f] * load<1>(y + k * size + f)[0];
-  each_sum([&](auto& lane, int r, int k) TENSUS_FORCE {
-    if constexpr (H == 2) sum[0][r][k] += sum[1][r][k];
-    lane = kLong ? lane + sum[0][r][k] : sum[0][r][k];
+TENSUS_INLINE void inner_tile(const A* const* block, A* const* lanes, int64_t count, int64_t row, int64_t column,
+                              int64_t columns, int64_t features, const T* y) {
+  const int64_t size = known<F>(features), spread = product_vectors<U, A>(size) * kLanes<A>;
+  constexpr int kVectors = U == kAll ? inner_vectors<R, K>() : U == kEach ? 1 : U;
+  for_tiles<A, kVectors>(size, [&]<int V, int L>(int64_t f) TENSUS_FORCE {
+    Pack<A, L> right[K][V];
+    for (int k = 0; k < K; ++k)
+      for (int v = 0; v < V; ++v) right[k][v] = load<L>(y + (column + k) * size + f + v * L);
+    constexpr bool kLong = V > 2;  // so that errors grow with the number of nodes, not of features
+    for (int64_t b = 0; b < count; ++b) {
+      const A* const x = block[b] + row * size + f;
+      A* const to = lanes[b] + (row * columns + column) * spread + lane_of<U, A>(f);
+      Pack<A, L> sum[R][K] = {};
+      const auto each_sum = [&](const auto& visit) TENSUS_FORCE {
+        for (int r = 0; r < R; ++r)
+          for (int k = 0; k < K; ++k) visit(sum[r][k], to + (r * columns + k) * spread);
+      };
+      if constexpr (!kLong) each_sum([](auto& s, const A* lane) TENSUS_FORCE { s = load<L>(lane); });
+      for (int v = 0; v < V; ++v)
+        for (int r = 0; r < R; ++r) {
+          const Pack<A, L> left = load<L>(x + r * size + v * L);
+          for (int k = 0; k < K; ++k) sum[r][k] += left * right[k][v];
+        }
+      each_sum([](const auto& s, A* lane) TENSUS_FORCE { store<L>(lane, kLong ? load<L>(lane) + s : s); });
+    }
   });
 }
 
-// The same for every stripe of features; single columns share a vector.
-template <int R, int K, int F, int U, class A, class T>
-TENSUS_INLINE void inner_tile(const A* x, const T* y, int64_t features, Pack<A, kLanes<A>>* lanes, int64_t columns) {
-  const int64_t size = known<F>(features);
-  if constexpr (U == kAll) return inner_stripe<R, K, F, U>(x, y, features, 0, size, lanes, columns);
-  constexpr int64_t width = (U == kEach ? 1 : U) * kLanes<A>;
-  for (int64_t f = 0; f < size; f += width)
-    inner_stripe<R, K, F, U>(x, y, features, f, smaller(f + width, size), lanes++, columns);
-}
-
-// The inner products of `rows` rows of x with `columns` rows of y.
+// The inner products of the `rows` rows of every block with the `columns` rows of y.
 template <int R, int C, int F, int U, class A, class T>
-void inner(const A* x, const T* y, int64_t rows, int64_t columns, int64_t features, Pack<A, kLanes<A>>* lanes) {
-  const int64_t vectors = product_vectors<U, A>(known<F>(features));
+void inner(const A* const* block, A* const* lanes, int64_t count, int64_t rows, int64_t columns, int64_t features,
+           const T* y) {
   const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
     int64_t r = 0;
     const auto tile = [&]<int N>() TENSUS_FORCE {
-      inner_tile<N, K, F, U>(x + r * known<F>(features), y + c * known<F>(features), features,
-                             lanes + (r * known<C>(columns) + c) * vectors, known<C>(columns));
+      inner_tile<N, K, F, U>(block, lanes, count, r, c, known<C>(columns), features, y);
       r += N;
     };
     if constexpr (R) return tile.template operator()<R>();

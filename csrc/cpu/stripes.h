@@ -34,14 +34,14 @@ template <int U, class A> TENSUS_INLINE int64_t product_vectors(int64_t features
   return count_stripes<U == kEach ? 1 : U, A>(features);
 }
 
-// Where many are to be added up, those of several vectors are braided into one: each is then spread over every fourth
-// lane.
-constexpr int kBraid = 4;
-
-template <int U, class A> TENSUS_INLINE int64_t braided_vectors(int64_t features) {
-  const int64_t vectors = product_vectors<U, A>(features);
-  return U == kAll || U == kEach ? vectors : (vectors + kBraid - 1) / kBraid;
+// The lane from which the inner product over the stripe of a feature is spread, among those of all stripes.
+template <int U, class A> TENSUS_INLINE int64_t lane_of(int64_t feature) {
+  return U == kEach ? feature : stripe_of<U, A>(feature) * kLanes<A>;
 }
+
+// Where many are to be added up, those of several vectors are braided into one: each is then spread over every fourth
+// lane. Single columns can't be, nor a few lanes.
+template <int U, class A> constexpr int kBraid = U == kEach || kLanes<A> < 4 ? 1 : 4;
 
 // Lanes with bit D hold sums of two lanes of b, the others of a.
 template <int D, class P, int... I> TENSUS_INLINE P interleave(P a, P b, std::integer_sequence<int, I...>) {
@@ -52,16 +52,16 @@ template <int D, class P, int... I> TENSUS_INLINE P interleave(P a, P b, std::in
 
 // Lane i holds a part of the sum over the lanes of the vector i % 4.
 template <class P> TENSUS_INLINE P braid(P a, P b, P c, P d) {
-  constexpr int L = sizeof(P) / sizeof(a[0]);
-  static_assert(L >= kBraid);
-  constexpr auto lanes = std::make_integer_sequence<int, L>();
+  constexpr auto lanes = std::make_integer_sequence<int, sizeof(P) / sizeof(a[0])>();
   return interleave<2>(interleave<1>(a, b, lanes), interleave<1>(c, d, lanes), lanes);
 }
 
-// Braids the inner products of all stripes; `braided` may be where they are.
-template <class P> TENSUS_INLINE void braid_all(const P* products, int64_t count, P* braided) {
-  const auto at = [&](int64_t v) TENSUS_FORCE { return v < count ? products[v] : P{}; };
-  for (int64_t v = 0; v < count; v += kBraid) *braided++ = braid(at(v), at(v + 1), at(v + 2), at(v + 3));
+// Braids `count` vectors where they are, if they are to be.
+template <int Braid, class P> TENSUS_INLINE void braid_all(P* products, int64_t count) {
+  if constexpr (Braid == 4) {
+    const auto at = [&](int64_t v) TENSUS_FORCE { return v < count ? products[v] : P{}; };
+    for (int64_t v = 0; v < count; v += Braid) products[v / Braid] = braid(at(v), at(v + 1), at(v + 2), at(v + 3));
+  }
 }
 
 // Which group has which stripe.
@@ -71,7 +71,6 @@ template <class A, int U> class Stripes {
 
   int64_t count() const { return count_stripes<U, A>(features_); }
   int64_t product_vectors() const { return tensus::product_vectors<U, A>(features_); }
-  int64_t braided_vectors() const { return tensus::braided_vectors<U, A>(features_); }
   int64_t groups() const { return groups_.count; }
 
   // visit(stripe, group) for all stripes.
@@ -83,22 +82,22 @@ template <class A, int U> class Stripes {
     }
   }
 
-  // The inner product over the columns of group g.
-  A sum(const Pack<A, kLanes<A>>* products, int64_t g) const {
-    return sum_every<U == kEach ? kLanes<A> : 1>(products, g);
-  }
+  // Entry k of the inner products, over the columns of group g.
+  A sum(const Pack<A, kLanes<A>>* products, int64_t k, int64_t g) const { return sum_every<1>(products, k, g); }
 
-  A sum_braided(const Pack<A, kLanes<A>>* braided, int64_t g) const {
-    return sum_every<U == kEach ? kLanes<A> : U == kAll ? 1 : kBraid>(braided, g);
+  A sum_braided(const Pack<A, kLanes<A>>* braided, int64_t k, int64_t g) const {
+    return sum_every<kBraid<U, A>>(braided, k, g);
   }
 
  private:
-  // Of vectors that hold `step` stripes each.
-  template <int step> A sum_every(const Pack<A, kLanes<A>>* products, int64_t g) const {
+  // Of vectors that hold `Braid` stripes each, or single columns.
+  template <int Braid> A sum_every(const Pack<A, kLanes<A>>* products, int64_t k, int64_t g) const {
+    constexpr int64_t step = U == kEach ? kLanes<A> : Braid;
     const int64_t begin = g ? groups_.end[g - 1] : 0, end = groups_.end ? groups_.end[g] : features_;
     A sum = 0;
     if (begin == end) return sum;
-    for (int64_t s = stripe_of<U, A>(begin); s <= stripe_of<U, A>(end - 1); ++s)
+    const int64_t first = k * product_vectors() * (U == kEach ? kLanes<A> : 1);
+    for (int64_t s = first + stripe_of<U, A>(begin); s <= first + stripe_of<U, A>(end - 1); ++s)
       for (int64_t l = s % step; l < kLanes<A>; l += step) sum += products[s / step][l];
     return sum;
   }

@@ -12,11 +12,11 @@ namespace tensus {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
+constexpr int kVectorBytes = 64, kRegisters = 32;
 #elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
+constexpr int kVectorBytes = 32, kRegisters = 16;
 #else
-constexpr int kVectorBytes = 16;
+constexpr int kVectorBytes = 16, kRegisters = 16;
 #endif
 
 // Whether loops are unrolled for the usual sizes: not for x86 without AVX2, which few people run and all compile.
