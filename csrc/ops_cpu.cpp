@@ -219,7 +219,7 @@ class Structure {
     }
     if (all_rows && kLeast * (whole_.edges - edges(pass.used)) <= whole_.edges)
       return &parts_.try_emplace({}, whole_).first->second;
-    SelectionKey key{&whole_ == &problem_.transposed, pass.used, {}, false, loops, keep_edges_, bool(whole_.seg_val)};
+    SelectionKey key{is_transposed(), pass.used, {}, false, loops, keep_edges_, bool(whole_.seg_val)};
     if (!all_rows) {
       key.states = pass.far;
       key.states.push_back(k);
@@ -238,9 +238,12 @@ class Structure {
     return part.graph.nodes ? &part : nullptr;
   }
 
+  bool is_transposed() const { return &whole_ == &problem_.transposed; }
+
   int64_t edges(const Flags& used) {
     if (problem_.chosen.empty()) return whole_.edges;
-    if (counts_.empty()) counts_ = count_edges(whole_, torch_team);
+    const auto count = [&] { return count_edges(whole_, torch_team); };
+    if (counts_.empty()) counts_ = problem_.cache ? problem_.cache->edges(is_transposed(), count) : count();
     int64_t sum = 0;
     for (int64_t i = 0; i < whole_.relations; ++i) sum += used[i] ? counts_[i] : 0;
     return sum;

@@ -33,11 +33,20 @@ class SelectionCache {
     return kept;
   }
 
+  // The edges of each relation, counted once.
+  template <class Count> Ints edges(bool transposed, const Count& count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Ints& edges = edges_[transposed];
+    if (edges.empty()) edges = count();
+    return edges;
+  }
+
  private:
   std::mutex mutex_;
   Tensors served_;       // alive, so that no other tensors can lie where they do
   int64_t source_rows_;  // of the first state; its list of rows owns the cache
   std::map<SelectionKey, std::shared_ptr<const Selection>> kept_;
+  Ints edges_[2];
 };
 
 // Room for a list of rows, to which a cache belongs.
