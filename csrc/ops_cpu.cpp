@@ -12,6 +12,7 @@
 
 #include "cpu/needed.h"
 #include "cpu/select.h"
+#include "cpu/share.h"
 #include "ops_cpu.h"
 #include "passes.h"
 #include "selection_cache.h"
@@ -114,8 +115,11 @@ class Written {
     const int64_t bytes = problem_.dag.ranks[k] * problem_.features * int64_t(state.element_size());
     char* const memory = static_cast<char*>(state.mutable_data_ptr());
     const Flags marks = std::move(rows_[k]);
-    for (size_t n = 0; n < marks.size(); ++n)
-      if (!marks[n]) std::memset(memory + int64_t(n) * bytes, 0, size_t(bytes));
+    const Chunks chunks(int64_t(marks.size()));
+    share(torch_team, chunks.count, [&](int64_t chunk) {
+      for (int64_t n = chunks.first(chunk); n < chunks.first(chunk + 1); ++n)
+        if (!marks[n]) std::memset(memory + n * bytes, 0, size_t(bytes));
+    });
     rows_[k].clear();
     return !marks.empty();
   }

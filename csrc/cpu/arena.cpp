@@ -20,9 +20,14 @@ struct alignas(64) Header {  // lies before each block
   size_t capacity;
 };
 
+struct Kept {
+  Header* header;
+  size_t capacity;  // again, so that a search touches no memory that has gone cold
+};
+
 struct Arena {
   std::mutex mutex;
-  std::vector<Header*> kept;  // the longest unused first
+  std::vector<Kept> kept;  // the longest unused first
   size_t bytes = 0;
 };
 
@@ -52,10 +57,10 @@ void* acquire_block(size_t bytes) {
   Arena& a = arena();
   if (std::unique_lock<std::mutex> lock(a.mutex, std::try_to_lock); lock.owns_lock())
     for (size_t i = a.kept.size(); i-- > 0;) {
-      Header* header = a.kept[i];
-      if (header->capacity < bytes || header->capacity - bytes > bytes / 4 + kPage) continue;
+      const auto [header, capacity] = a.kept[i];
+      if (capacity < bytes || capacity - bytes > bytes / 4 + kPage) continue;
       a.kept.erase(a.kept.begin() + i);
-      a.bytes -= header->capacity;
+      a.bytes -= capacity;
       return header + 1;
     }
   return allocate(bytes) + 1;
@@ -66,11 +71,11 @@ void release_block(void* block) {
   Arena& a = arena();
   std::unique_lock<std::mutex> lock(a.mutex, std::try_to_lock);
   if (!lock.owns_lock() || header->capacity > kKeep) return std::free(header->memory);
-  a.kept.push_back(header);
+  a.kept.push_back({header, header->capacity});
   a.bytes += header->capacity;
   while (a.bytes > kKeep) {
-    a.bytes -= a.kept.front()->capacity;
-    std::free(a.kept.front()->memory);
+    a.bytes -= a.kept.front().capacity;
+    std::free(a.kept.front().header->memory);
     a.kept.erase(a.kept.begin());
   }
 }
