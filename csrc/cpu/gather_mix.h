@@ -11,11 +11,15 @@ constexpr int64_t kPanelBytes = 16384;    // gathered sums of one row that are m
 constexpr int64_t kMaxRoom = 32;          // and at most this many segments
 constexpr int64_t kMaxPartial = 1 << 22;  // numbers in the partial sums of dw
 
+// Whether a rank of 4 is worth knowing at compile time: only where its tiles fit into registers.
+template <int U> constexpr bool kFourPays = U == kAll && kRegisters > 16;
+
 // One pass over the rows of a graph: gather the sums of a row's segments into L1, then mix them into every link.
 // R is the rank of x.
 template <class T, class I, int R, int F, int U> class GatherMixPass {
   using A = Sum<T>;
   using Lanes = Pack<A, kLanes<A>>;
+  static constexpr bool kFour = R > 0 && kFourPays<U>;
 
  public:
   explicit GatherMixPass(const GatherMix& job)
@@ -138,7 +142,7 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
           prefetch_next(link, link.out, n);
           const bool add = !first || (link.written ? link.written[to] : link.accumulate);
           if (link.written) link.written[to] = 1;
-          for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
+          for_rank<kFour>(link.rank, [&]<int C>() TENSUS_FORCE {
             mix<R, C, F, U>(block, choice, total, pass.job_.rank, link.rank, features(),
                             (T*)link.out + to * link.rank * features(), add);
           });
@@ -158,7 +162,7 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
         if (link.dw && far >= 0) {
           const T* const other = (const T*)link.other + far * link.rank * features();
           prefetch_next(link, link.other, n);
-          for_rank(link.rank, [&]<int C>() TENSUS_FORCE {
+          for_rank<kFour>(link.rank, [&]<int C>() TENSUS_FORCE {
             inner<R, C, F, U>(block, lanes, count + self, pass.job_.rank, link.rank, features(), other);
           });
         }
@@ -212,7 +216,7 @@ template <class T, class I> void gather_mix_pass(const GatherMix& job) {
   constexpr int kStripe = usual ? 16 / kLanes<Sum<T>> : 0;  // vectors of 16 columns, as four heads have
   for_stripes<Sum<T>, kStripe>(job.groups, job.features, [&]<int U>() {
     if constexpr (usual && (U == kAll || U == kStripe))
-      for_rank(job.rank, [&]<int R>() {
+      for_rank<kFourPays<U>>(job.rank, [&]<int R>() {
         if constexpr (R)
           for_features<U == kAll>(job.features, [&]<int F>() { GatherMixPass<T, I, R, F, U>(job).run(); });
         else GatherMixPass<T, I, R, 0, U>(job).run();

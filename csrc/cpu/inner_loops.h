@@ -97,14 +97,14 @@ __attribute__((noinline)) void gather_any(const Rows<A, I>& g, int64_t s, const 
   gather_segment<0>(g, s, x, width, width, out);
 }
 
-// Calls with_rank<R>(): loops over a rank of 1 or 2 are unrolled. R = 0 stands for all other ranks, whose own work is
-// enough to hide what the loops cost.
-template <class WithRank> TENSUS_INLINE void for_rank(int64_t rank, const WithRank& with_rank) {
-  switch (rank) {
-    case 1: return with_rank.template operator()<1>();
-    case 2: return with_rank.template operator()<2>();
-    default: return with_rank.template operator()<0>();
-  }
+// Calls with_rank<R>(): loops over a rank of 1 or 2, with kFour also of 4, are unrolled. R = 0 stands for all other
+// ranks, whose own work is enough to hide what the loops cost.
+template <bool kFour = false, class WithRank> TENSUS_INLINE void for_rank(int64_t rank, const WithRank& with_rank) {
+  if (rank == 1) return with_rank.template operator()<1>();
+  if (rank == 2) return with_rank.template operator()<2>();
+  if constexpr (kFour)
+    if (rank == 4) return with_rank.template operator()<4>();
+  with_rank.template operator()<0>();
 }
 
 // Calls with_features<F>() with the usual numbers of features, F = 0 for all others; kFew: also with those that are too
@@ -127,7 +127,7 @@ template <int R, int K, int F, int U, class O, class A>
 TENSUS_INLINE void mix_columns(const A* const* block, const A* const* matrix, int64_t count, int64_t rows,
                                int64_t columns, int64_t column, int64_t features, O* out, bool accumulate) {
   const int64_t stripes = count_stripes<U, A>(known<F>(features));
-  for_tiles<A, 8 / K>(known<F>(features), [&]<int V, int L>(int64_t f) TENSUS_FORCE {
+  for_tiles<A, kRegisters / 2 / K>(known<F>(features), [&]<int V, int L>(int64_t f) TENSUS_FORCE {
     Pack<A, L> sum[K][V] = {};
     O* const to = out + column * known<F>(features) + f;
     if (accumulate)
