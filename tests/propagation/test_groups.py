@@ -68,20 +68,27 @@ def check_dag(graph, rank, features, grouping, dtype, choices=None):
     states = propagate_dag(
         graph, dag, h, weights, choices=choices, groups=groups, return_states=True
     )
-    inputs = [h, *weights.values()]
-    wanted = [x.detach().double().requires_grad_() for x in inputs]
-    links = dict(zip(dag.edges, wanted[1:], strict=True))
-    chosen = {e: torch.stack([only_chosen(graph, {e: x}, choices)[e] for x in w])
-              for e, w in links.items()}  # fmt: skip
-    expected = grouped_formula(dense(graph), dag, wanted[0], chosen, groups)
-    for k in dag.nodes:
-        assert states[k].dtype == dtype
-        assert_close(states[k].detach(), expected[k].detach(), dtype)
     grad = random_state(graph.num_nodes, rank[-1], features, dtype, seed=2)
-    got = torch.autograd.grad(states[dag.sink], inputs, grad)
-    want = torch.autograd.grad(expected[dag.sink], wanted, grad.double())
-    for a, b in zip(got, want, strict=True):
-        assert_close(a, b, dtype)
+
+    def results(states, h, weights, grad):
+        """The states, and the gradients of h and of the weights."""
+        gradients = torch.autograd.grad(states[dag.sink], [h, *weights.values()], grad)
+        return [*(states[k].detach() for k in dag.nodes), *gradients]
+
+    def wanted(change):
+        """The same by the formula, with all numbers changed."""
+        h_ref = change(h.detach().double()).requires_grad_()
+        refs = {edge: change(w.detach().double()).requires_grad_() for edge, w in weights.items()}
+        chosen = {e: torch.stack([only_chosen(graph, {e: x}, choices)[e] for x in w])
+                  for e, w in refs.items()}  # fmt: skip
+        states = grouped_formula(change(dense(graph)), dag, h_ref, chosen, groups)
+        return results(states, h_ref, refs, change(grad.double()))
+
+    assert all(states[k].dtype == dtype for k in dag.nodes)
+    got = results(states, h, weights, grad)
+    for a, b, size in zip(got, wanted(torch.clone), wanted(torch.abs), strict=True):
+        assert_close(a, b, dtype, size)
+    got = got[len(dag.nodes) :]
     for a in got[1:]:
         assert (a[[g for g in range(len(a)) if g not in groups]] == 0).all()
 
