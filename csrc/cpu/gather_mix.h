@@ -68,12 +68,15 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
   struct Thread {
     const GatherMixPass& pass;
     Scratch<A> panel, matrix;
-    Scratch<Lanes> dw, dw_loop, product;  // dw_loop: the corrections of each relation, then what all have in common
+    // Of segments, by relation; of loops: the corrections of each relation, then what all have in common; of one node
+    // with itself, and braided.
+    Scratch<Lanes> dw, dw_loop, product, braided;
 
     explicit Thread(const GatherMixPass& pass)
         : pass(pass), panel((pass.room_ + 1) * pass.width_), matrix(pass.weights_.size()),
           dw(pass.dw_ ? pass.g_.relations * pass.products_ : 0),
-          dw_loop(pass.dw_ ? (pass.g_.relations + 1) * pass.braided_ : 0), product(pass.products_) {
+          dw_loop(pass.dw_ ? (pass.g_.relations + 1) * pass.braided_ : 0), product(pass.products_),
+          braided(pass.braided_) {
       for (int64_t k = 0; k < pass.products_; ++k) product[k] = Lanes{};
     }
 
@@ -163,23 +166,25 @@ template <class T, class I, int R, int F, int U> class GatherMixPass {
           const T* const other = (const T*)link.other + far * link.rank * features();
           prefetch_next(link, link.other, n);
           for_rank<kFour>(link.rank, [&]<int C>() TENSUS_FORCE {
-            inner<R, C, F, U>(block, lanes, count + self, pass.job_.rank, link.rank, features(), other);
+            inner<R, C, F, U>(block, lanes, count + self, count, pass.job_.rank, link.rank, features(), other);
           });
+        } else if (kFresh<U> && self) {
+          for (int64_t k = 0; k < vectors() * link.step; ++k) ((Lanes*)lanes[count])[k] = Lanes{};
         }
         for (int64_t b = 0; b < count + self; ++b) lanes[b] += vectors() * kLanes<A> * link.step;
       }
       if (self) share_product(n);
     }
 
-    // The product of a node with itself belongs to every relation with a loop; it is left at zero for the next node.
+    // The product of a node with itself belongs to every relation with a loop.
     TENSUS_INLINE void share_product(int64_t n) {
-      const int64_t braided = pass.braided_;
-      braid_all<kBraid<U, A>>(product.get(), pass.products_);
+      const int64_t size = pass.braided_;
+      const Lanes* const own = braid_all<kBraid<U, A>>(product.get(), pass.products_, braided.get());
       pass.diagonal_.each_correction(n, [&](int64_t i, A weight) TENSUS_FORCE {
-        for (int64_t k = 0; k < braided; ++k) dw_loop[i * braided + k] += weight * product[k];
+        for (int64_t k = 0; k < size; ++k) dw_loop[i * size + k] += weight * own[k];
       });
-      for (int64_t k = 0; k < braided; ++k) dw_loop[pass.g_.relations * braided + k] += product[k];
-      for (int64_t k = 0; k < pass.products_; ++k) product[k] = Lanes{};
+      for (int64_t k = 0; k < size; ++k) dw_loop[pass.g_.relations * size + k] += own[k];
+      for (int64_t k = 0; !kFresh<U> && k < pass.products_; ++k) product[k] = Lanes{};
     }
 
     void reduce(A* partial) const {

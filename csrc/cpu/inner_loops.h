@@ -169,10 +169,10 @@ template <int R, int K> constexpr int inner_vectors() {
 }
 
 // lanes[b](r, c) += <block[b][r], y[c]> for R rows and K columns of every block, each inner product left spread over
-// the lanes of its vectors. What is read of y serves all blocks.
+// the lanes of its vectors. From block `fresh` on, stripes are overwritten. What is read of y serves all blocks.
 template <int R, int K, int F, int U, class A, class T>
-TENSUS_INLINE void inner_tile(const A* const* block, A* const* lanes, int64_t count, int64_t row, int64_t column,
-                              int64_t columns, int64_t features, const T* y) {
+TENSUS_INLINE void inner_tile(const A* const* block, A* const* lanes, int64_t count, int64_t fresh, int64_t row,
+                              int64_t column, int64_t columns, int64_t features, const T* y) {
   const int64_t size = known<F>(features), spread = product_vectors<U, A>(size) * kLanes<A>;
   constexpr int kVectors = U == kAll ? inner_vectors<R, K>() : U == kEach ? 1 : U;
   for_tiles<A, kVectors>(size, [&]<int V, int L>(int64_t f) TENSUS_FORCE {
@@ -188,25 +188,28 @@ TENSUS_INLINE void inner_tile(const A* const* block, A* const* lanes, int64_t co
         for (int r = 0; r < R; ++r)
           for (int k = 0; k < K; ++k) visit(sum[r][k], to + (r * columns + k) * spread);
       };
-      if constexpr (!kLong) each_sum([](auto& s, const A* lane) TENSUS_FORCE { s = load<L>(lane); });
+      const bool add = !kFresh<U> || b < fresh || !begins_stripe<U, A>(f);
+      const auto add_lanes = [](auto& s, const A* lane) TENSUS_FORCE { s += load<L>(lane); };
+      if (!kLong && add) each_sum(add_lanes);
       for (int v = 0; v < V; ++v)
         for (int r = 0; r < R; ++r) {
           const Pack<A, L> left = load<L>(x + r * size + v * L);
           for (int k = 0; k < K; ++k) sum[r][k] += left * right[k][v];
         }
-      each_sum([](const auto& s, A* lane) TENSUS_FORCE { store<L>(lane, kLong ? load<L>(lane) + s : s); });
+      if (kLong && add) each_sum(add_lanes);
+      each_sum([](const auto& s, A* lane) TENSUS_FORCE { store<L>(lane, s); });
     }
   });
 }
 
 // The inner products of the `rows` rows of every block with the `columns` rows of y.
 template <int R, int C, int F, int U, class A, class T>
-void inner(const A* const* block, A* const* lanes, int64_t count, int64_t rows, int64_t columns, int64_t features,
-           const T* y) {
+void inner(const A* const* block, A* const* lanes, int64_t count, int64_t fresh, int64_t rows, int64_t columns,
+           int64_t features, const T* y) {
   const auto rows_of = [&]<int K>(int64_t c) TENSUS_FORCE {
     int64_t r = 0;
     const auto tile = [&]<int N>() TENSUS_FORCE {
-      inner_tile<N, K, F, U>(block, lanes, count, r, c, known<C>(columns), features, y);
+      inner_tile<N, K, F, U>(block, lanes, count, fresh, r, c, known<C>(columns), features, y);
       r += N;
     };
     if constexpr (R) return tile.template operator()<R>();

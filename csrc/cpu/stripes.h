@@ -39,6 +39,14 @@ template <int U, class A> TENSUS_INLINE int64_t lane_of(int64_t feature) {
   return U == kEach ? feature : stripe_of<U, A>(feature) * kLanes<A>;
 }
 
+// Where there are many, those of one row are written over those of the row before, rather than added to zeros. Lanes
+// behind the last feature stay zero.
+template <int U> constexpr bool kFresh = U != kAll;
+
+template <int U, class A> TENSUS_INLINE bool begins_stripe(int64_t feature) {
+  return U == kAll ? feature == 0 : U == kEach || feature % (U * kLanes<A>) == 0;
+}
+
 // Where many are to be added up, those of several vectors are braided into one: each is then spread over every fourth
 // lane. Single columns can't be, nor a few lanes.
 template <int U, class A> constexpr int kBraid = U == kEach || kLanes<A> < 4 ? 1 : 4;
@@ -56,11 +64,13 @@ template <class P> TENSUS_INLINE P braid(P a, P b, P c, P d) {
   return interleave<2>(interleave<1>(a, b, lanes), interleave<1>(c, d, lanes), lanes);
 }
 
-// Braids `count` vectors where they are, if they are to be.
-template <int Braid, class P> TENSUS_INLINE void braid_all(P* products, int64_t count) {
-  if constexpr (Braid == 4) {
+// `count` vectors, braided if they are to be.
+template <int Braid, class P> TENSUS_INLINE const P* braid_all(const P* products, int64_t count, P* braided) {
+  if constexpr (Braid == 1) return products;
+  else {
     const auto at = [&](int64_t v) TENSUS_FORCE { return v < count ? products[v] : P{}; };
-    for (int64_t v = 0; v < count; v += Braid) products[v / Braid] = braid(at(v), at(v + 1), at(v + 2), at(v + 3));
+    for (int64_t v = 0; v < count; v += 4) braided[v / 4] = braid(at(v), at(v + 1), at(v + 2), at(v + 3));
+    return braided;
   }
 }
 
