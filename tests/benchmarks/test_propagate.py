@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.propagate import graphs, heads, measure, peers, report, step
+from benchmarks.propagate import bound, graphs, heads, measure, peers, report, step
 from tensus_tn.dag import Dag
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +70,20 @@ def test_heads_are_timed_in_both_ways_once_they_agree():
 
 
 @pytest.mark.slow
+def test_loops_are_timed_beside_every_rank_and_way():
+    times = bound.run_case("tiny", [1, 2], seconds=0.01)
+    whos, ways = ("ours", "loops"), ("forward", "backward")
+    assert set(times) == {(who, rank, way) for who in whos for rank in (1, 2) for way in ways}
+    made = {
+        (who, rank, way): 1e-3 * rank * (1 + (who == "ours")) * (1 + 2 * (way == "backward"))
+        for who, rank, way in times
+    }
+    assert bound.table("tiny", [1, 2], made).splitlines() == [
+        "| tiny, rank 1 | 2 ms | 6 ms | 3.00 | 1.00 | 1.00 | 1 ms | 3 ms | 3.00 | 1.00 | 1.00 |",
+        "| tiny, rank 2 | 4 ms | 12 ms | 3.00 | 2.00 | 2.00 | 2 ms | 6 ms | 3.00 | 2.00 | 2.00 |",
+    ]
+
+
 def test_quick_command_writes_results_a_table_and_a_page(tmp_path):
     output, page = tmp_path / "out.json", tmp_path / "page.md"
     command = [sys.executable, "-m", "benchmarks.propagate", "--quick", "--peers", "segments"]
