@@ -2,8 +2,8 @@
 // compiler against torch's stable ABI: neither nvcc nor a CUDA build of torch is needed for this file.
 //
 // Every DAG edge is gathered first, at its tail forward and at its head backward (see cuda/kernels.h). Shapes and types
-// are checked here; the indices are not, for that would mean waiting for the device. Where the last tensor of a
-// structure names the parts of its long rows (see cuda/kernels.h), these are split.
+// are checked here; the indices are not, for that would mean waiting for the device. A structure may end
+// with the order in which its rows are taken (see cuda/kernels.h); without one, they are taken whole, as numbered.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 
@@ -99,22 +99,28 @@ class CudaProblem : public Problem {
     return link;
   }
 
-  // The parts of the long rows of a structure, which has `others` tensors besides.
-  cuda::Parts parts_of(const Tensors& structure, size_t others, const Segments& g) const {
+  // In which order the rows of a structure are taken; it has `others` tensors besides.
+  cuda::Order order_of(const Tensors& structure, size_t others, const Segments& g) const {
     if (structure.size() <= others) return {};
-    const Tensor& parts = structure[others];
-    STD_TORCH_CHECK(
-        is_near(parts) && parts.dim() == 2 && parts.size(1) == 4 && parts.is_contiguous() &&
-            parts.scalar_type() == (g.wide ? ScalarType::Long : ScalarType::Int),
-        "the parts of long rows must be contiguous (number, 4), on the device and of the index type of the graph");
-    return {parts.const_data_ptr(), parts.size(0)};
+    STD_TORCH_CHECK(structure.size() == others + 3,
+                    "the order of rows is three tensors: parts, long rows and the others");
+    const Tensor &parts = structure[others], &long_rows = structure[others + 1], &short_rows = structure[others + 2];
+    for (const Tensor& each : {parts, long_rows, short_rows})
+      STD_TORCH_CHECK(
+          is_near(each) && each.is_contiguous() && each.scalar_type() == (g.wide ? ScalarType::Long : ScalarType::Int),
+          "the order of rows must be contiguous, on the device and of the index type of the graph");
+    STD_TORCH_CHECK(parts.dim() == 2 && parts.size(1) == 3 && long_rows.dim() == 2 && long_rows.size(1) == 3 &&
+                        short_rows.dim() == 1 && short_rows.numel() == g.nodes - long_rows.size(0),
+                    "the order of rows must be (parts, 3), (long rows, 3) and all other rows");
+    return {parts.const_data_ptr(), parts.size(0), long_rows.const_data_ptr(), long_rows.size(0),
+            short_rows.const_data_ptr()};
   }
 
-  void gather_mix(const Segments& g, const cuda::Parts& parts, const Tensor& x, int64_t k,
+  void gather_mix(const Segments& g, const cuda::Order& order, const Tensor& x, int64_t k,
                   const std::vector<Link>& links) const {
     if (links.empty()) return;
     const cuda::GatherMix job{g,
-                              parts,
+                              order,
                               loops,
                               x.const_data_ptr(),
                               row_map(k),
@@ -128,10 +134,10 @@ class CudaProblem : public Problem {
     check(kernels.gather_mix(job, scratch.data_ptr(), current_.stream()));
   }
 
-  void edge_gradient(const cuda::Parts& parts, const Tensor& x, int64_t k, const std::vector<Link>& links,
+  void edge_gradient(const cuda::Order& order, const Tensor& x, int64_t k, const std::vector<Link>& links,
                      const Tensor& grad) const {
     if (links.empty()) return;
-    const cuda::EdgeGradient job{graph,    parts,        x.const_data_ptr(),    row_map(k), dag.ranks[k],
+    const cuda::EdgeGradient job{graph,    order,        x.const_data_ptr(),    row_map(k), dag.ranks[k],
                                  features, links.data(), int64_t(links.size()), groups(),   grad.mutable_data_ptr(),
                                  true};
     const cuda::Kernels& kernels = cuda::kernels(real_);
@@ -161,7 +167,7 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
   const Dag& dag = problem.dag;
   problem.set_graph(forward, seg_val, edge_val, loop, seg_loop);
   problem.set_needed(needed);
-  const cuda::Parts parts = problem.parts_of(forward, 4, problem.graph);
+  const cuda::Order order = problem.order_of(forward, 4, problem.graph);
 
   Tensors states{problem.h};
   for (int64_t k = 1; k <= dag.last(); ++k) states.push_back(problem.new_state(k));
@@ -176,7 +182,7 @@ Tensors propagate(const Tensor& h, const Tensor& w, const MaybeTensor& edge_val,
       links.back().accumulate = written[dag.heads[e]];
       written[dag.heads[e]] = true;
     }
-    problem.gather_mix(problem.graph, parts, states[k], k, links);
+    problem.gather_mix(problem.graph, order, states[k], k, links);
   }
   states.erase(states.begin());
   return states;
@@ -203,7 +209,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
 
   Tensor dw = torch::stable::new_zeros(problem.w, {need_w ? problem.w.numel() : 0});
   const Tensor dvalues = torch::stable::new_zeros(problem.w, {need_values ? problem.graph.edges : 0});
-  const cuda::Parts parts = problem.parts_of(backward, 5, problem.transposed);
+  const cuda::Order order = problem.order_of(backward, 5, problem.transposed);
 
   for (int64_t k = dag.last(); k > 0; --k) {
     if (!grad.present[k]) continue;
@@ -219,12 +225,12 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
       }
       links.push_back(link);
     }
-    problem.gather_mix(problem.transposed, parts, *grad.of[k], k, links);
+    problem.gather_mix(problem.transposed, order, *grad.of[k], k, links);
   }
   if (need_w && !problem.masked) problem.clear_unused(dw);
 
   if (need_values) {
-    const cuda::Parts forward_parts = problem.parts_of(forward, 4, problem.graph);
+    const cuda::Order forward_order = problem.order_of(forward, 4, problem.graph);
     for (int64_t j = 0; j < dag.last(); ++j) {
       std::vector<Link> links;
       for (int64_t e = 0; e < dag.edges(); ++e) {
@@ -232,7 +238,7 @@ std::tuple<Tensor, Tensor, Tensor> propagate_backward(
         links.push_back(problem.link(e, true));
         links.back().other = grad.of[dag.heads[e]]->const_data_ptr();
       }
-      problem.edge_gradient(forward_parts, state[j], j, links, dvalues);
+      problem.edge_gradient(forward_order, state[j], j, links, dvalues);
     }
   }
 

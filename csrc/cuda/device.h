@@ -30,6 +30,29 @@ __device__ __forceinline__ int64_t fresh(int64_t number) {
   return number;
 }
 
+// What nobody writes while the kernel runs, by way of the read-only cache.
+template <size_t bytes> struct WordOf {
+  using type = uint4;
+};
+template <> struct WordOf<8> {
+  using type = uint2;
+};
+template <> struct WordOf<4> {
+  using type = unsigned;
+};
+template <class V> __device__ __forceinline__ V read_only(const V* from) {
+  using Word = typename WordOf<sizeof(V)>::type;
+  union Words {
+    Word word[sizeof(V) / sizeof(Word)];
+    V value;
+    __device__ Words() {}
+  } words;
+#pragma unroll
+  for (int k = 0; k < int(sizeof(V) / sizeof(Word)); ++k)
+    words.word[k] = __ldg(reinterpret_cast<const Word*>(from) + k);
+  return words.value;
+}
+
 inline const char* launch_error() {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -12,7 +12,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
   A* const shared_w = reinterpret_cast<A*>(shared);
   if (!pass.w) pack(pass, shared_w, int(threadIdx.x), kThreads);
   __syncthreads();
-  const A* const w = pass.w ? pass.w : shared_w;
 
   // grad[begin + e] += <x[col], mixed> over P ranks and V features of every lane.
   const auto products = [&](I begin, int count, int p0, int f, const A(&mixed)[P][V], bool fresh) {
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
 #pragma unroll 1
     for (int tile = pass.begin; tile == 0 || tile < pass.end; tile += pass.lanes * V) {  // once at least: zero features
       const int f = tile + lane_of(pass) * V;
-      const A* const own = w + group_of(pass, f) * pass.group_size;
+      const int own = group_of(pass, f) * pass.group_size;
 #pragma unroll 1
       for (int p0 = 0; p0 < pass.rank; p0 += P) {
         A mixed[P][V] = {};
@@ -56,7 +55,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) edge_gradient(const __grid_
           const Vec<T, V> other = load<V>(from);
 #pragma unroll
           for (int p = 0; p < P; ++p) {
-            const A weight = own[(relation * pass.ranks + p0 + p) * pass.width + c];
+            const int place = own + (relation * pass.ranks + p0 + p) * pass.width + c;
+            const A weight = pass.w ? read_only(pass.w + place) : shared_w[place];
 #pragma unroll
             for (int v = 0; v < V; ++v) mixed[p][v] += weight * widen(other.at[v]);
           }

@@ -27,10 +27,6 @@ __device__ __forceinline__ Header& header() {
 
 template <class A> __device__ __forceinline__ A* after_header() { return reinterpret_cast<A*>(&header() + 1); }
 
-template <class A, class I> __device__ __forceinline__ A* packed_weights(const Pass<A, I>& pass) {
-  return pass.w ? const_cast<A*>(pass.w) : after_header<A>();
-}
-
 // The sums of all warps of this block are neighbours.
 template <class A, class I> __device__ __forceinline__ A* block_gradients(const Pass<A, I>& pass) {
   if (pass.dw) return pass.dw + int64_t(blockIdx.x) * kWarps * pass.packed;
@@ -54,13 +50,19 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
   __device__ __forceinline__ int at(int relation, int p) const {
     return group() * pass.group_size + (relation * pass.ranks + p) * pass.width + first_column();
   }
+
+  // Two ranks and the gradient have no register left to ask what the others ask.
+  static constexpr bool kAsks = P == 1 || !kGradient;
+
+  // Where the weights are: without asking, generic loads serve both.
   __device__ __forceinline__ Vec<A, Q> weights(int relation, int p) const {
-    return load<Q>(packed_weights(pass) + at(relation, p));
+    if constexpr (!kAsks) return load<Q>((pass.w ? pass.w : after_header<A>()) + at(relation, p));
+    else if (pass.w) return read_only(reinterpret_cast<const Vec<A, Q>*>(pass.w + at(relation, p)));
+    else return load<Q>(after_header<A>() + at(relation, p));
   }
 
-  // Whether every team reads a single edge, so that nothing is left to add up over the teams. Two ranks and the
-  // gradient have no register left to ask.
-  static __device__ __forceinline__ bool is_single(int count) { return (P == 1 || !kGradient) && count == 1; }
+  // Whether every team reads a single edge, so that nothing is left to add up over the teams.
+  static __device__ __forceinline__ bool is_single(int count) { return kAsks && count == 1; }
 
   // sum[p, v] = the sum over some edges of value * x[col, p0 + p, f + v]; every team has the whole sum.
   __device__ __forceinline__ void gather(I begin, int count, int p0, A (&sum)[P][V]) const {
@@ -251,7 +253,7 @@ template <class T, class I, int P, int Q, int V, bool kGradient> struct RowMix {
         if (edges.begin < edges.end && uses(pass, relation))
           segment(relation, scale, edges.begin, int(edges.end - edges.begin), p0);
       }
-      if (header().looped && (!is_part(pass, unit) || pass.parts[unit].count > 0)) self(p0);
+      if (header().looped && begins_row(pass, unit, node)) self(p0);
     }
   }
 
@@ -305,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
   const bool looped = pass.seg_loop || any_loop(pass.loop, pass.relations);
   if (threadIdx.x == 0) header().looped = looped;
   if (int(threadIdx.x) < pass.columns) header().column[threadIdx.x] = pass.column[threadIdx.x];
-  if (!pass.w) pack(pass, packed_weights(pass), int(threadIdx.x), kThreads);
+  if (!pass.w) pack(pass, after_header<A>(), int(threadIdx.x), kThreads);
   if constexpr (kGradient)
 #pragma unroll 1
     for (int k = int(threadIdx.x); k < kWarps * pass.packed; k += kThreads) block_gradients(pass)[k] = 0;
@@ -341,47 +343,62 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
 
 // ---------------------------------------------------------------------------------------------- what is left to add up
 
-// The sum of term(0), ..., term(count - 1), always in the same order; kBatch loads are on their way at a time.
-template <class S, int kBatch, class Term> __device__ __forceinline__ S sum_of(int count, const Term& term) {
-  S sum[kBatch] = {};
+// The sum of the vectors term(0), ..., term(count - 1), always in the same order; kBatch loads are on their way at a
+// time.
+template <class S, int V, int kBatch, class Term>
+__device__ __forceinline__ Vec<S, V> sum_of(int count, const Term& term) {
+  Vec<S, V> sum[kBatch] = {};
 #pragma unroll 1
   for (int n = 0; n < count; n += kBatch) {
     decltype(term(n)) value[kBatch];
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) value[k] = n + k < count ? term(n + k) : 0;
+    for (int k = 0; k < kBatch; ++k) value[k] = n + k < count ? term(n + k) : decltype(term(n)){};
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) sum[k] += S(value[k]);
+    for (int k = 0; k < kBatch; ++k)
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[k].at[v] += S(value[k].at[v]);
   }
 #pragma unroll
   for (int half = kBatch / 2; half > 0; half /= 2)
 #pragma unroll
-    for (int k = 0; k < half; ++k) sum[k] += sum[k + half];
+    for (int k = 0; k < half; ++k)
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[k].at[v] += sum[k + half].at[v];
   return sum[0];
 }
 
-// The parts of long rows: the block takes one part, and does something if it is the first of its row.
-template <class T, class I> __device__ void add_parts(const Pass<Sum<T>, I>& pass, int64_t first) {
+// The parts of long rows: the block takes the next few of these, each with some of its threads.
+template <class T, class I, int V> __device__ void add_parts(const Pass<Sum<T>, I>& pass, int64_t block) {
   using A = Sum<T>;
-  const Part<I> part = pass.parts[first];
-  if (part.count == 0) return;
+  const int64_t number = block * (kFinishThreads / pass.row_threads) + int(threadIdx.x) / pass.row_threads;
+  if (number >= pass.long_count) return;
+  const LongRow<I> row = pass.long_rows[number];
+  const int vectors = (pass.end - pass.begin) / V;
 #pragma unroll 1
-  for (int k = int(threadIdx.x); k < pass.columns * (pass.end - pass.begin); k += kFinishThreads) {
-    const int c = k / (pass.end - pass.begin), f = pass.begin + k % (pass.end - pass.begin);
+  for (int k = int(threadIdx.x) % pass.row_threads; k < pass.columns * vectors; k += pass.row_threads) {
+    const int c = k / vectors, f = pass.begin + k % vectors * V;
     const Column& column = pass.column[c];
-    if (!column.out || row_of(column.row, part.row) < 0) continue;
-    const A* const from = partial_of(pass, first) + int64_t(c) * pass.features + f;
-    const A sum = sum_of<A, 4>(int(part.count), [&](int64_t n) { return from[n * pass.columns * pass.features]; });
-    T& to = *place<T>(column.out, column, part.row, f);
-    narrow(column.accumulate ? widen(to) + sum : sum, to);
+    T* const to = column.out ? place<T>(column.out, column, row.row, f) : nullptr;
+    if (!to) continue;
+    Vec<T, V> sums = column.accumulate ? load<V>(to) : Vec<T, V>{};
+    const A* const from = partial_of(pass, row.first) + int64_t(c) * pass.features + f;
+    const Vec<A, V> more =
+        sum_of<A, V, 4>(int(row.count), [&](int64_t n) { return load<V>(from + n * pass.columns * pass.features); });
+#pragma unroll
+    for (int v = 0; v < V; ++v) narrow(widen(sums.at[v]) + more.at[v], sums.at[v]);
+    store<V>(to, sums);
   }
 }
 
-// dw: the partial sums of all blocks, in a fixed order. Each warp takes its share of them for 32 neighbours.
+// dw: the partial sums of all blocks, in a fixed order. Some neighbours make a block of threads, and the partial sums
+// are shared out among its slices.
+constexpr int kNeighbours = 8;  // 32 bytes of floats, the least that is worth a load
+
 template <class A, class I> __device__ void add_gradients(const Pass<A, I>& pass, int first) {
   TENSUS_SHARED(shared);
   double* const sums = reinterpret_cast<double*>(shared);
-  constexpr int kSlices = kFinishThreads / 32;
-  const int lane = int(threadIdx.x) % 32, slice = warp_index(), k = first + lane;
+  constexpr int kSlices = kFinishThreads / kNeighbours;
+  const int lane = int(threadIdx.x) % kNeighbours, slice = int(threadIdx.x) / kNeighbours, k = first + lane;
   const auto wanted = [&](const Packed& at) {
     return k < pass.packed && at.relation < pass.relations && at.rank < pass.rank && at.column < pass.columns &&
            pass.column[at.column].dw;
@@ -390,8 +407,9 @@ template <class A, class I> __device__ void add_gradients(const Pass<A, I>& pass
   if (const Packed at(pass, k); wanted(at) && uses(pass, at.relation, at.column)) {
     const auto partial = [&](int k) {
       const A* const from = pass.partial_dw + int64_t(slice) * pass.packed + k;
-      return sum_of<double, 8>((pass.blocks - slice + kSlices - 1) / kSlices,
-                               [&](int64_t n) { return from[n * kSlices * pass.packed]; });
+      return sum_of<double, 1, 8>((pass.blocks - slice + kSlices - 1) / kSlices,
+                                  [&](int64_t n) { return load<1>(from + n * kSlices * pass.packed); })
+          .at[0];
     };
     // The products of all self-loops are kept as those of a relation after the last.
     if (pass.loop) sum = pass.loop[at.relation] * partial(k + (pass.relations - at.relation) * pass.ranks * pass.width);
@@ -402,16 +420,16 @@ template <class A, class I> __device__ void add_gradients(const Pass<A, I>& pass
   const Packed at(pass, fresh(k));
   if (slice > 0 || !wanted(at)) return;
   const Column& column = pass.column[at.column];
-  sum = sum_of<double, 8>(kSlices, [&](int64_t other) { return sums[other * 32 + lane]; });
+  sum = sum_of<double, 1, 8>(kSlices, [&](int64_t other) { return load<1>(sums + other * kNeighbours + lane); }).at[0];
   static_cast<A*>(column.dw)[at.group * column.group + at.relation * column.step + at.rank * column.near] = A(sum);
 }
 
 // The first blocks add up gradients, the others parts.
-template <class T, class I>
+template <class T, class I, int V>
 __global__ void __launch_bounds__(kFinishThreads, 2) finish(const __grid_constant__ Pass<Sum<T>, I> pass) {
-  const int sums = pass.partial_dw ? (pass.packed + 31) / 32 : 0;
-  if (int(blockIdx.x) < sums) add_gradients(pass, int(blockIdx.x) * 32);
-  else add_parts<T>(pass, int(blockIdx.x) - sums);
+  const int sums = pass.partial_dw ? (pass.packed + kNeighbours - 1) / kNeighbours : 0;
+  if (int(blockIdx.x) < sums) add_gradients(pass, int(blockIdx.x) * kNeighbours);
+  else add_parts<T, I, V>(pass, int(blockIdx.x) - sums);
 }
 
 }  // namespace tensus::cuda

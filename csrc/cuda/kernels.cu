@@ -76,9 +76,12 @@ template <class I> class Launches {
     pass_.nodes = g.nodes;
     pass_.edges = g.edges;
     pass_.relations = int(g.relations);
-    pass_.parts = static_cast<const Part<I>*>(job.parts.part);
-    pass_.part_count = Unit<I>(job.parts.count);
-    pass_.units = Unit<I>(g.nodes + job.parts.count);
+    pass_.parts = static_cast<const Part<I>*>(job.order.parts);
+    pass_.long_rows = static_cast<const LongRow<I>*>(job.order.long_rows);
+    pass_.short_rows = static_cast<const I*>(job.order.short_rows);
+    pass_.part_count = Unit<I>(job.order.part_count);
+    pass_.long_count = job.order.long_count;
+    pass_.units = Unit<I>(job.order.part_count + g.nodes - job.order.long_count);
     pass_.x = job.x;
     pass_.row = job.row;
     pass_.rank = int(job.rank);
@@ -253,13 +256,16 @@ template <class I> class Launches {
       if (shared + bytes <= kShared) shared += bytes;
       else pass_.dw = scratch_.take(int64_t(pass_.blocks) * kWarps * pass_.packed);
       pass_.partial_dw = scratch_.take(int64_t(pass_.blocks) * pass_.packed);
-      sums = ceil_div(pass_.packed, 32);
+      sums = ceil_div(pass_.packed, kNeighbours);
     }
     pass_.partial_out = scratch_.take(int64_t(pass_.part_count) * pass_.columns * pass_.features);
     if (!launching_) return;
     if (work) launch(cuda::gather_mix<T, I, P, Q, V, kGradient>, pass_.blocks, kThreads, shared, stream_, pass_);
-    if (const int64_t blocks = sums + (work ? int64_t(pass_.part_count) : 0))
-      launch(finish<T, I>, blocks, kFinishThreads, kFinishThreads * sizeof(double), stream_, pass_);
+    constexpr int kAdded = smaller(V, kVector);  // features that a thread adds up
+    pass_.row_threads = power_of_two(pass_.columns * ((pass_.end - pass_.begin) / kAdded), kFinishThreads);
+    const int64_t rows = work ? ceil_div(pass_.long_count, kFinishThreads / pass_.row_threads) : 0;
+    if (sums + rows > 0)
+      launch(finish<T, I, kAdded>, sums + rows, kFinishThreads, kFinishThreads * sizeof(double), stream_, pass_);
   }
 
   template <int P, int V> void run_edges() {

@@ -25,22 +25,31 @@ enum class Real { f32, f64, f16, bf16 };
 constexpr int kSplit = TENSUS_SPLIT;  // rows with more edges are split into parts of at most this many
 constexpr int64_t kMaxMasked = 512;   // relations, where links choose among them
 
-// Some neighbouring edges of a long row. The parts of a row follow each other.
+// Some neighbouring edges of a long row.
 template <class I> struct Part {
   I row;
   I begin, end;
-  I count;  // of the parts of its row, if it is the first of them; else zero
 };
 
-// All parts of the long rows of a graph, so that one of these does not hold up the others.
-struct Parts {
-  const void* part = nullptr;  // (count), of the graph's index type
-  int64_t count = 0;           // zero: no row is split
+// A row that is split: its parts follow each other.
+template <class I> struct LongRow {
+  I row;
+  I first, count;  // parts
+};
+
+// In which order warps take the rows of a graph: the parts of long rows, so that one of these does not hold up the
+// others, then the other rows. All are of the graph's index type.
+struct Order {
+  const void* parts = nullptr;
+  int64_t part_count = 0;
+  const void* long_rows = nullptr;
+  int64_t long_count = 0;
+  const void* short_rows = nullptr;  // (N - long_count), those with most edges first; null: as they are numbered
 };
 
 struct GatherMix {
   Segments graph;
-  Parts parts;
+  Order order;
   Loops loops;
   const void* x;  // (N, rank, F), or the rows that `row` names
   RowMap row;
@@ -52,7 +61,7 @@ struct GatherMix {
 
 struct EdgeGradient {
   Segments graph;
-  Parts parts;
+  Order order;
   const void* x;  // at the far end of the edges, see GatherMix
   RowMap row;
   int64_t rank, features;

@@ -83,14 +83,18 @@ template <class A, class I> struct Pass {
   int ranks, width, group_size, packed;
   const A* w;
 
-  const Part<I>* parts;  // of the long rows
+  const Part<I>* parts;
+  const LongRow<I>* long_rows;
+  const I* short_rows;  // see Order
   Unit<I> part_count;
-  Unit<I> units;  // of work: parts, then rows
+  Unit<I> units;  // of work: parts, then short rows
 
   A* dw;           // gather_mix: `packed` sums for every warp, in global memory or, if null, in shared memory
   A* partial_dw;   // those of each block
   A* partial_out;  // of the parts of long rows: (parts, columns, F)
-  A* grad;         // edge_gradient
+  int64_t long_count;
+  int row_threads;  // of those that add up the parts of a row
+  A* grad;          // edge_gradient
   bool accumulate;
   int blocks;
 };
@@ -155,11 +159,11 @@ __device__ void pack(const Pass<A, I>& pass, A* to, int thread, int threads) {
     if (c < pass.columns && at.rank < pass.rank) {
       const Column& column = pass.column[c];
       const A* w = static_cast<const A*>(column.w) + at.group * column.group + at.rank * column.near;
-      if (i < pass.relations) value = uses(pass, i, c) ? w[i * column.step] : A(0);
+      if (i < pass.relations) value = uses(pass, i, c) ? read_only(w + i * column.step) : A(0);
       else if (pass.loop)
 #pragma unroll 1
         for (int r = 0; r < pass.relations; ++r)
-          if (uses(pass, r, c)) value += pass.loop[r] * w[r * column.step];
+          if (uses(pass, r, c)) value += pass.loop[r] * read_only(w + r * column.step);
     }
     to[k] = value;
   }
@@ -177,25 +181,27 @@ template <class I> __device__ __forceinline__ I row_of(RowMap map, I node) {
   return map ? static_cast<const I*>(map)[node] : node;
 }
 
-// What a warp takes at a time: first the parts of long rows, which take the longest, then the rows.
+// What a warp takes at a time: first the parts of long rows, which take the longest, then the other rows.
 template <class A, class I> __device__ __forceinline__ bool is_part(const Pass<A, I>& pass, Unit<I> unit) {
   return unit < pass.part_count;
 }
 
 template <class A, class I> __device__ __forceinline__ I node_of(const Pass<A, I>& pass, Unit<I> unit) {
-  return is_part(pass, unit) ? pass.parts[unit].row : I(unit - pass.part_count);
+  if (is_part(pass, unit)) return pass.parts[unit].row;
+  const Unit<I> place = unit - pass.part_count;
+  return pass.short_rows ? pass.short_rows[place] : I(place);
 }
 
-// Whether a warp has to do with a unit: not with a long row, whose edges are in its parts, nor with a node that no
-// column has.
+// Whether a warp has to do with a unit: not with a node that no column has.
 template <class A, class I> __device__ __forceinline__ bool has_work(const Pass<A, I>& pass, Unit<I> unit) {
-  const I node = node_of(pass, unit);
-  if (pass.some) {
-    const int c = fresh(int(threadIdx.x)) % 32;
-    if (!__any_sync(kWarp, c < pass.columns && row_of(pass.column[c].row, node) >= 0)) return false;
-  }
-  if (pass.part_count == 0 || is_part(pass, unit)) return true;
-  return pass.seg_ptr[pass.row_ptr[node + 1]] - pass.seg_ptr[pass.row_ptr[node]] <= kSplit;
+  if (!pass.some) return true;
+  const int c = fresh(int(threadIdx.x)) % 32;
+  return __any_sync(kWarp, c < pass.columns && row_of(pass.column[c].row, node_of(pass, unit)) >= 0);
+}
+
+// Whether it is a row, or the first part of one.
+template <class A, class I> __device__ __forceinline__ bool begins_row(const Pass<A, I>& pass, Unit<I> unit, I node) {
+  return !is_part(pass, unit) || pass.parts[unit].begin == pass.seg_ptr[pass.row_ptr[node]];
 }
 
 // The edges of segment s that belong to a unit.

@@ -25,7 +25,7 @@ from tensus_tn.propagation.rows import (
     row_maps,
     used_relations,
 )
-from tensus_tn.propagation.segments import Segments, split_rows
+from tensus_tn.propagation.segments import Segments, order_rows
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -74,15 +74,15 @@ class RelationGraph:
     _plans: Plans[RowPlan] | None = None  # made at the first use: torch.compile can't trace it
 
     def __post_init__(self) -> None:
-        """On a GPU, say which rows are long, once for all calls; in a trace they stay whole."""
+        """On a GPU, order the rows once for all calls; in a trace they stay as they are."""
         if not self.loop.is_cuda or extension._C is None or torch.compiler.is_compiling():
             return
         for way in ("forward", "backward"):
             structure: Segments = getattr(self, way)
             if structure.parts is None:
                 most = extension._C.cuda_split()
-                parts = split_rows(structure.row_ptr, structure.seg_ptr, most)
-                object.__setattr__(self, way, replace(structure, parts=parts))
+                order = order_rows(structure.row_ptr, structure.seg_ptr, most)
+                object.__setattr__(self, way, replace(structure, **order._asdict()))
 
     @classmethod
     def from_scipy(

@@ -36,7 +36,7 @@ class Segments:
     edge_added (E,)     whether an edge is nothing but an added self-loop, one that is not folded;
                         None where no edge is
     edge_perm (E,)      in the transpose: the position of an edge in the forward order
-    parts     (M, 4)    of a graph on a GPU, the parts of its long rows: see `split_rows`
+    parts, long_rows, short_rows  of a graph on a GPU, the order of its rows: see `order_rows`
     """
 
     row_ptr: Tensor
@@ -49,6 +49,8 @@ class Segments:
     edge_added: Tensor | None = None
     edge_perm: Tensor | None = None
     parts: Tensor | None = None
+    long_rows: Tensor | None = None
+    short_rows: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -80,9 +82,10 @@ class Segments:
         return owners(self.seg_ptr, self.num_edges)
 
     def structure(self) -> list[Tensor]:
-        """What the operators take: the indices, in the transpose `edge_perm`, then any `parts`."""
-        more = [part for part in (self.edge_perm, self.parts) if part is not None]
-        return [self.row_ptr, self.seg_rel, self.seg_ptr, self.col, *more]
+        """What the operators take: the indices, in the transpose `edge_perm`, then any order."""
+        more = (self.edge_perm, self.parts, self.long_rows, self.short_rows)
+        given = [tensor for tensor in more if tensor is not None]
+        return [self.row_ptr, self.seg_rel, self.seg_ptr, self.col, *given]
 
     def values(self, dtype: torch.dtype) -> Tensor:
         """The value of every edge, (E,)."""
@@ -112,29 +115,46 @@ class Segments:
         return replace(self, **{k: move(t) for k, t in tensors.items() if t is not None})
 
 
-def split_rows(row_ptr: Tensor, seg_ptr: Tensor, most: int) -> Tensor:
-    """The rows with more than `most` edges in parts of at most so many, as CUDA kernels take them.
+class RowOrder(NamedTuple):
+    """In which order CUDA kernels take rows: see `order_rows`."""
+
+    parts: Tensor
+    long_rows: Tensor
+    short_rows: Tensor
+
+
+def order_rows(row_ptr: Tensor, seg_ptr: Tensor, most: int) -> RowOrder:
+    """The rows with most edges first; those with more than `most` in parts of at most so many.
 
     Returns:
-        (M, 4), in order: the row of each part, where its edges begin and end, and the number of
-        parts of the row, or zero where it is not the first of them.
+        The parts (M, 3): the row of each, and where its edges begin and end; the rows that are
+        split (R, 3): each row, its first part and how many it has; and the other rows (N - R,).
 
     Example:
-        >>> split_rows(torch.tensor([0, 1, 2]), torch.tensor([0, 2, 7]), most=2)
-        tensor([[1, 2, 4, 3],
-                [1, 4, 6, 0],
-                [1, 6, 7, 0]])
+        >>> parts, long_rows, short_rows = order_rows(
+        ...     torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 6, 8]), most=2
+        ... )
+        >>> parts
+        tensor([[1, 1, 2],
+                [1, 2, 4],
+                [1, 4, 6]])
+        >>> long_rows, short_rows
+        (tensor([[1, 0, 3]]), tensor([2, 0]))
     """
     first = seg_ptr[row_ptr.long()].long()
-    degree = first.diff()
-    rows = (degree > most).nonzero().flatten()
-    counts = (degree[rows] + most - 1) // most
-    place = owners(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
-    number = torch.arange(len(place), device=place.device) - (counts.cumsum(0) - counts)[place]
-    begin = first[rows[place]] + number * most
-    end = torch.minimum(begin + most, first[rows[place] + 1])
-    found = torch.stack([rows[place], begin, end, torch.where(number == 0, counts[place], 0)], 1)
-    return found.to(row_ptr.dtype)
+    degree, rows = first.diff().sort(descending=True, stable=True)
+    longer = int((degree > most).sum())
+    split, degree = rows[:longer], degree[:longer]
+    counts = (degree + most - 1) // most
+    ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    place = owners(ptr)
+    number = torch.arange(len(place), device=place.device) - ptr[place]
+    begin, end = (
+        first[split[place]] + n * degree[place] // counts[place] for n in (number, number + 1)
+    )
+    parts = torch.stack([split[place], begin, end], 1)
+    long_rows = torch.stack([split, ptr[:-1], counts], 1)
+    return RowOrder(*(each.to(row_ptr.dtype) for each in (parts, long_rows, rows[longer:])))
 
 
 def owners(ptr: Tensor, total: int | None = None) -> Tensor:

@@ -19,7 +19,7 @@ needs_simt = pytest.mark.skipif(
 REALS = ("f32", "f64", "f16", "bf16")
 SHARED = ["-fPIC", "-fvisibility=hidden"]
 SPLIT = 8  # so that small graphs take every path
-SMALL = [f"-DTENSUS_SPLIT={SPLIT}", "-DTENSUS_SHARED_BYTES=3072", "-DTENSUS_FINISH_THREADS=128"]
+SMALL = [f"-DTENSUS_SPLIT={SPLIT}", "-DTENSUS_SHARED_BYTES=3072"]
 NAME = "simt_bindings" + sysconfig.get_config_var("EXT_SUFFIX")
 
 

@@ -22,7 +22,7 @@ from tensus_tn.propagation import operators
 from tensus_tn.propagation.arguments import Arguments, Wanted
 from tensus_tn.propagation.reference import only_at
 from tensus_tn.propagation.rows import row_maps
-from tensus_tn.propagation.segments import split_rows
+from tensus_tn.propagation.segments import order_rows
 from tests.csrc.building import CSRC, build
 from tests.csrc.simt_build import REALS, SHARED, SPLIT, needs_simt
 
@@ -30,23 +30,30 @@ pytestmark = needs_simt
 
 
 class OnSimt(TorchDispatchMode):
-    """Within it the propagations of tensus_tn are those for CUDA tensors, on the CPU."""
+    """Within it the propagations of tensus_tn are those for CUDA tensors, on the CPU.
+
+    Rows are ordered as they are on a GPU, or left as they are, as in a trace of torch.compile.
+    """
+
+    def __init__(self, ordered=True):
+        super().__init__()
+        self.ordered = ordered
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace == "tensus_tn" and func._opname.startswith("propagate"):
-            args = with_parts(
-                args, -len(Wanted._fields) if func._opname.endswith("backward") else 0
+            args = as_on_gpu(
+                args, -len(Wanted._fields) if func._opname.endswith("backward") else 0, self.ordered
             )
             func = getattr(torch.ops.tensus_simt, func._opname).default
         return func(*args, **(kwargs or {}))
 
 
-def with_parts(args, end):
-    """The arguments with the parts of long rows and with row maps, as on a GPU."""
+def as_on_gpu(args, end, ordered):
+    """The arguments with the order of rows, if asked for, and with row maps."""
     place = len(args) + end - len(Arguments._fields)
     given = Arguments(*args[place:][: len(Arguments._fields)])
     forward, backward = (
-        [*way[:size], split_rows(way[0], way[2], SPLIT)]
+        [*way[:size], *(order_rows(way[0], way[2], SPLIT) if ordered else ())]
         for way, size in ((given.forward, 4), (given.backward, 5))
     )
     given = given._replace(forward=forward, backward=backward)
@@ -113,12 +120,13 @@ TOLERANCE = {
 
 @pytest.mark.parametrize("features", [8, 5])
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-def test_operators(on_simt, monkeypatch, dtype, features):
+@pytest.mark.parametrize("ordered", [True, False])
+def test_operators(on_simt, monkeypatch, ordered, dtype, features):
     if dtype == torch.float16:  # not taken on the CPU, so compared with the sums themselves
         module = sys.modules["tensus_tn.propagation.functional"]
         monkeypatch.setattr(module, "_DTYPES", (torch.float16, torch.float32))
     problem = random_problem(dtype, features)
-    with on_simt():
+    with on_simt(ordered):
         got = run_problem(*problem)
     if dtype == torch.float16:
         graph, dag, h, weights, values = problem
@@ -289,6 +297,7 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         "ranks": [2, 3], "tails": [0], "heads": [1], "chosen": None,
         "needed": [], "group_sizes": None,
     }  # fmt: skip
+    order = order_rows(f.row_ptr, f.seg_ptr, SPLIT)
     op = torch.ops.tensus_simt.propagate
     assert op(*right.values())[0].shape == (12, 3, 8)
     for name, wrong, text in [
@@ -303,6 +312,13 @@ def test_operators_refuse_what_does_not_fit(on_simt):
         ("forward", right["forward"][:3], "forward must hold"),
         ("forward", [f.row_ptr[:-1], *right["forward"][1:]], "row_ptr must have 13 entries"),
         ("forward", [f.row_ptr.float(), *right["forward"][1:]], "int32 or int64"),
+        ("forward", [*right["forward"], f.col[:3]], "the order of rows is three tensors"),
+        ("forward", [*right["forward"], *order[:2], f.col[:3]], "and all other rows"),
+        (
+            "forward",
+            [*right["forward"], *order[:2], order[2].long()],
+            "the index type of the graph",
+        ),
         ("heads", [0], "does not lead onwards"),
         ("chosen", [1, 0], "chosen must have 5 entries, got 2"),
         ("chosen", [1, 0, 0, 0, -1], "chosen must be 0 or 1, got -1"),

@@ -147,11 +147,11 @@ def test_backward_captured_in_a_cuda_graph():
         assert all(map(torch.equal, found, step()))
 
 
-def test_long_rows_are_named_once():
+def test_rows_are_ordered_once():
     graph, *_ = problem("plain", (1, 1, 1, 1), 4, torch.float32)
     here = graph.to("cuda")
-    assert here.forward.parts is not None
-    assert here.to(torch.float64).forward.parts is here.forward.parts
+    assert here.forward.short_rows is not None
+    assert here.to(torch.float64).forward.short_rows is here.forward.short_rows
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -145,25 +147,37 @@ void check(const char* error) {
   if (error) throw std::runtime_error(error);
 }
 
-template <class I> cuda::Parts split(const Segments& graph, Device& device) {
-  const I *const row_ptr = static_cast<const I*>(graph.row_ptr), *const seg_ptr = static_cast<const I*>(graph.seg_ptr);
-  std::vector<cuda::Part<I>> parts;
-  for (I row = 0; row < graph.nodes; ++row) {
-    const I from = seg_ptr[row_ptr[row]], to = seg_ptr[row_ptr[row + 1]];
-    const I count = (to - from + cuda::kSplit - 1) / cuda::kSplit;
-    for (I k = 0; count > 1 && k < count; ++k) {
-      const I begin = from + k * cuda::kSplit;
-      parts.push_back({row, begin, std::min<I>(begin + cuda::kSplit, to), k == 0 ? count : 0});
-    }
-  }
-  const size_t bytes = parts.size() * sizeof(cuda::Part<I>);
+template <class N> const N* copy_of(const std::vector<N>& list, Device& device) {
+  const size_t bytes = list.size() * sizeof(N);
   void* const data = device.allocate(bytes);
-  if (bytes) std::memcpy(data, parts.data(), bytes);
-  return {data, int64_t(parts.size())};
+  if (bytes) std::memcpy(data, list.data(), bytes);
+  return static_cast<const N*>(data);
 }
 
-cuda::Parts parts_of(const Segments& graph, Device& device) {
-  return graph.wide ? split<int64_t>(graph, device) : split<int32_t>(graph, device);
+// As order_rows in tensus_tn/propagation/segments.py.
+template <class I> cuda::Order order(const Segments& graph, Device& device) {
+  const I *const row_ptr = static_cast<const I*>(graph.row_ptr), *const seg_ptr = static_cast<const I*>(graph.seg_ptr);
+  const auto first_edge = [&](I row) { return seg_ptr[row_ptr[row]]; };
+  const auto edges = [&](I row) { return first_edge(row + 1) - first_edge(row); };
+  std::vector<I> rows(size_t(graph.nodes));
+  std::iota(rows.begin(), rows.end(), I(0));
+  std::stable_sort(rows.begin(), rows.end(), [&](I a, I b) { return edges(a) > edges(b); });
+  std::vector<cuda::Part<I>> parts;
+  std::vector<cuda::LongRow<I>> long_rows;
+  for (I row : rows) {
+    if (edges(row) <= cuda::kSplit) break;
+    const I count = (edges(row) + cuda::kSplit - 1) / cuda::kSplit;
+    long_rows.push_back({row, I(parts.size()), count});
+    for (I k = 0; k < count; ++k)
+      parts.push_back({row, first_edge(row) + k * edges(row) / count, first_edge(row) + (k + 1) * edges(row) / count});
+  }
+  rows.erase(rows.begin(), rows.begin() + int64_t(long_rows.size()));
+  return {copy_of(parts, device), int64_t(parts.size()), copy_of(long_rows, device), int64_t(long_rows.size()),
+          copy_of(rows, device)};
+}
+
+cuda::Order order_of(const Segments& graph, Device& device) {
+  return graph.wide ? order<int64_t>(graph, device) : order<int32_t>(graph, device);
 }
 
 // Where the groups of features end, on the host.
@@ -179,7 +193,7 @@ void gather_mix(const std::string& real, const Graph& graph, const Diagonal& dia
   std::vector<Link> links;
   for (const Edge& edge : edges) links.push_back(edge.on(device, graph, x));
   const cuda::GatherMix job{g,
-                            parts_of(g, device),
+                            order_of(g, device),
                             {device.copy(diagonal.loop), device.copy(diagonal.seg_loop), &pairs},
                             device.copy(x),
                             device.copy(row),
@@ -201,7 +215,7 @@ void edge_gradient(const std::string& real, const Graph& graph, const Array& x, 
   std::vector<Link> links;
   for (const Edge& edge : edges) links.push_back(edge.on(device, graph, x));
   const cuda::EdgeGradient job{
-      g,          parts_of(g, device), device.copy(x),        device.copy(row), x.shape(1),
+      g,          order_of(g, device), device.copy(x),        device.copy(row), x.shape(1),
       x.shape(2), links.data(),        int64_t(links.size()), groups_of(ends),  device.copy(grad, true),
       accumulate};
   const cuda::Kernels& kernels = cuda::kernels(real_of(real));

@@ -125,5 +125,6 @@ void launch(void (*kernel)(Arguments), int64_t blocks, int threads, size_t share
 inline const char* launch_error() { return simt::error(); }
 
 template <class N> N fresh(N number) { return number; }
+template <class V> V read_only(const V* from) { return *from; }
 
 }  // namespace tensus::cuda
