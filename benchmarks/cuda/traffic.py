@@ -23,7 +23,7 @@ MARK = "<!-- The rest is written by benchmarks/cuda/traffic.py. -->"
 NUMBER = INDEX = 4  # bytes: float32 and int32
 COLUMNS = 16  # of one launch: csrc/cuda/pass.h
 GRADIENT_BLOCKS, WARPS = 2048, 4  # each block leaves a partial sum of dw
-SPLIT = 128  # longer rows are split: csrc/cuda/pass.h
+SPLIT = 128  # longer rows are split: csrc/cuda/kernels.h
 
 
 class Gpu(NamedTuple):
@@ -121,7 +121,7 @@ def least(graph: RelationGraph, s: Segments, one: Pass, features: int) -> Traffi
 
 
 def ours(graph: RelationGraph, s: Segments, one: Pass, features: int) -> Traffic:
-    """The same, and: a gather for each launch, parts of long rows, partial sums of dw."""
+    """The same, and: a gather for each launch, the order of rows, parts of long ones, sums of dw."""
     launches = math.ceil(one.columns / COLUMNS)
     once = least(graph, s, one, features)
     degree = s.seg_ptr[s.row_ptr.long()].diff()
@@ -130,7 +130,8 @@ def ours(graph: RelationGraph, s: Segments, one: Pass, features: int) -> Traffic
     packed = (graph.num_relations + 1) * one.rank * one.columns * NUMBER
     blocks = min(GRADIENT_BLOCKS, graph.num_nodes // WARPS + 1)
     extra += 2 * blocks * packed * one.weights
-    again = (launches - 1) * structure_bytes(graph, s)
+    order = graph.num_nodes * INDEX
+    again = (launches - 1) * structure_bytes(graph, s) + launches * order
     kernels = launches * (1 + (one.weights or parts > 0))
     return Traffic(once.stream + extra + again, once.gathers * launches, once.flops, kernels)
 

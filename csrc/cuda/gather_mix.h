@@ -343,11 +343,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
 
 // ---------------------------------------------------------------------------------------------- what is left to add up
 
-// The sum of the vectors term(0), ..., term(count - 1), always in the same order; kBatch loads are on their way at a
-// time.
+// The sum of the vectors term(0), ..., term(count - 1) in this order; kBatch loads are on their way at a time.
 template <class S, int V, int kBatch, class Term>
 __device__ __forceinline__ Vec<S, V> sum_of(int count, const Term& term) {
-  Vec<S, V> sum[kBatch] = {};
+  Vec<S, V> sum = {};
 #pragma unroll 1
   for (int n = 0; n < count; n += kBatch) {
     decltype(term(n)) value[kBatch];
@@ -356,15 +355,9 @@ __device__ __forceinline__ Vec<S, V> sum_of(int count, const Term& term) {
 #pragma unroll
     for (int k = 0; k < kBatch; ++k)
 #pragma unroll
-      for (int v = 0; v < V; ++v) sum[k].at[v] += S(value[k].at[v]);
+      for (int v = 0; v < V; ++v) sum.at[v] += S(value[k].at[v]);
   }
-#pragma unroll
-  for (int half = kBatch / 2; half > 0; half /= 2)
-#pragma unroll
-    for (int k = 0; k < half; ++k)
-#pragma unroll
-      for (int v = 0; v < V; ++v) sum[k].at[v] += sum[k + half].at[v];
-  return sum[0];
+  return sum;
 }
 
 // The parts of long rows: the block takes the next few of these, each with some of its threads.
@@ -383,7 +376,7 @@ template <class T, class I, int V> __device__ void add_parts(const Pass<Sum<T>, 
     Vec<T, V> sums = column.accumulate ? load<V>(to) : Vec<T, V>{};
     const A* const from = partial_of(pass, row.first) + int64_t(c) * pass.features + f;
     const Vec<A, V> more =
-        sum_of<A, V, 4>(int(row.count), [&](int64_t n) { return load<V>(from + n * pass.columns * pass.features); });
+        sum_of<A, V, 8>(int(row.count), [&](int64_t n) { return load<V>(from + n * pass.columns * pass.features); });
 #pragma unroll
     for (int v = 0; v < V; ++v) narrow(widen(sums.at[v]) + more.at[v], sums.at[v]);
     store<V>(to, sums);
