@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.propagate.measure import keep_freed_memory
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.runs import SEEDS, Run, execute, plan
 from benchmarks.reproduce.settings import DATA
@@ -27,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.page:
         runs = [run for run in plan(arguments.seeds) if _wanted(run, arguments)]
-        with Pool(arguments.jobs, torch.set_num_threads, (1,)) as pool:
+        with Pool(arguments.jobs, _prepare_process) as pool:
             results = pool.imap_unordered(partial(execute, path=arguments.results), runs)
             for number, result in enumerate(results, 1):
                 print(
@@ -38,6 +39,11 @@ def main() -> None:
     from benchmarks.reproduce.report import write
 
     write(arguments.results, ROOT)
+
+
+def _prepare_process() -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 def _wanted(run: Run, arguments: argparse.Namespace) -> bool:
