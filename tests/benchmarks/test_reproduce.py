@@ -8,9 +8,13 @@ import torch
 pytest.importorskip("torch_geometric")
 pytest.importorskip("matplotlib")
 
+from torch.nn.functional import gelu
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import HGTConv
+
 from benchmarks.reproduce.candidates import NodeScore
 from benchmarks.reproduce.methods import METHODS
-from benchmarks.reproduce.peers import PEERS, Peer
+from benchmarks.reproduce.peers import PEERS, Peer, QuickHGTConv, RelationHGTConv
 from benchmarks.reproduce.report import (
     DIFFMG_TITLES,
     PAIR_TITLES,
@@ -61,6 +65,52 @@ def test_peers_score_the_target_nodes_and_learn(name):
     task.loss(output, "train").backward()
     assert all(p.grad is not None for p in model.classifier.parameters())
     assert model.project.maps[0].weight.grad.abs().sum() > 0  # sources reach the target
+
+
+def test_the_quick_layer_of_hgt_is_that_of_pyg():
+    graph = planted(num_nodes=30).to_hetero_data()
+    torch.manual_seed(0)
+    slow, quick = (kind(16, 16, graph.metadata(), 4) for kind in (HGTConv, QuickHGTConv))
+    quick.load_state_dict(slow.state_dict())
+    x = {kind: torch.randn(graph[kind].num_nodes, 16) for kind in graph.node_types}
+    expected, found = (layer(x, graph.edge_index_dict) for layer in (slow, quick))
+    torch.testing.assert_close(found, expected)
+    for out in (expected, found):
+        sum(y.square().sum() for y in out.values()).backward()
+    for name, parameter in quick.named_parameters():
+        torch.testing.assert_close(parameter.grad, slow.get_parameter(name).grad)
+
+
+def test_hgt_attends_to_the_edges_of_each_relation_apart():
+    graph = HeteroData(t={"x": torch.randn(4, 6)}, s={"x": torch.randn(5, 6)})
+    edges = {
+        ("s", "A", "t"): torch.tensor([[0, 1, 2, 3], [0, 0, 0, 1]]),
+        ("t", "B", "t"): torch.tensor([[2, 3, 0], [0, 0, 2]]),
+        ("t", "C", "s"): torch.tensor([[0, 1], [0, 0]]),
+    }
+    for kind, index in edges.items():
+        graph[kind].edge_index = index
+    heads, size, relations = 2, 3, len(edges)
+    torch.manual_seed(0)
+    layer = RelationHGTConv(6, 6, graph.metadata(), heads)
+    for prior in layer.p_rel.values():
+        torch.nn.init.normal_(prior)
+    states = {kind: y.view(-1, 3, heads, size) for kind, y in layer.kqv_lin(graph.x_dict).items()}
+    sums = {kind: torch.zeros(len(y), heads, size) for kind, y in states.items()}
+    for number, (kind, (sources, targets)) in enumerate(edges.items()):
+        for node in targets.unique():
+            k, _, v = states[kind[0]][sources[targets == node]].unbind(1)
+            q = states[kind[-1]][node, 1]
+            for head in range(heads):
+                matrix, prior = head * relations + number, layer.p_rel["__".join(kind)][0, head]
+                keys = k[:, head] @ layer.k_rel.weight[matrix]
+                weights = (keys @ q[head] * prior / math.sqrt(size)).softmax(0)
+                message = weights @ v[:, head] @ layer.v_rel.weight[matrix]
+                sums[kind[-1]][node, head] += message
+    changes = layer.out_lin({kind: gelu(y.flatten(1)) for kind, y in sums.items()})
+    keep = 1 - torch.sigmoid(torch.tensor(1.0))  # the skip connection as it begins
+    expected = {kind: (1 - keep) * changes[kind] + keep * x for kind, x in graph.x_dict.items()}
+    torch.testing.assert_close(layer(graph.x_dict, edges), expected)
 
 
 def test_plan_has_the_main_rows_first_and_no_run_twice():
