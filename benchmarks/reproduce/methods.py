@@ -24,6 +24,7 @@ from benchmarks.reproduce.settings import (
     ALTERNATING,
     AVERAGED,
     BUDGET,
+    CHOSEN,
     DIFFMG_RESTARTS,
     GEMS,
     GTN_COMMANDS,
@@ -283,15 +284,22 @@ def metapath2vec(data: str, task: Task, seed: int) -> Outcome:
 
 
 def peer(data: str, task: Task, seed: int, *, name: str) -> Outcome:
-    """A network of PyG, with the best of a few settings by validation, or the one that is known."""
+    """Another network; of its settings the best by validation."""
     outcomes = []
-    for changes in [PATIENT[name, data]] if (name, data) in PATIENT else PEER_GRID:
+    for changes in _peer_settings(name, data, seed):
         config = _config(data, seed, tuned=False, **changes)
         torch.manual_seed(seed)
         layers = PEERS[name](task.data, config.hidden)
         model: nn.Module = Peer(task, layers, config.hidden, config.dropout)
         outcomes.append(_trained(model, task, config))
     return _best(outcomes)
+
+
+def _peer_settings(name: str, data: str, seed: int) -> Sequence[dict[str, Any]]:
+    """The whole grid for seed 0, what it chose for others."""
+    settings = PEER_GRID if seed == 0 else [PEER_GRID[CHOSEN[name][data]]]
+    longer = PATIENT.get(name, {}) if data in NODES else {}
+    return [{**setting, **longer} for setting in settings]
 
 
 METHODS: dict[str, Method] = {

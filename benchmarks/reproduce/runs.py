@@ -25,6 +25,7 @@ RANK_STUDY = ("dblp", "imdb")
 PAIR_ROWS = (
     "recipe-none", "recipe-rank1", "recipe-cp", "recipe-published", "recipe-lightgcn", "recipe-rgcn",
 )  # fmt: skip
+PAIR_PEERS = ("gcn", "gat", "rgcn", "hgt")
 SEEDS = 5
 FEW_SEEDS = 3  # of the rank study with a search, which nothing rests on
 DEFAULT_SEEDS = 10  # of the defaults for nodes, and of the rank study under them
@@ -45,7 +46,7 @@ def plan(seeds: int) -> list[Run]:
     few = min(seeds, FEW_SEEDS)
     for methods, data, count in (
         (MAIN, DATA, seeds),
-        (("diffmg-restarts",), NODES, seeds),
+        (("diffmg-restarts",), DATA, seeds),
         (("published-tuned",), tuple(name for name in DATA if TUNED[name]), seeds),
         (("soft", "soft-cp", "soft-rank1", "gtn"), DATA, seeds),
         (("recipe",), NODES, DEFAULT_SEEDS),
@@ -56,7 +57,6 @@ def plan(seeds: int) -> list[Run]:
         (PAIR_ROWS, PAIRS, seeds),
         (NOT_RANDOM, PAIRS, 1),
         (("gems",), PAIRS, seeds),
-        (("diffmg-restarts",), PAIRS, min(seeds, 2)),
         (("gtn-published", "gtn-tensus"), NODES, seeds),
         ((*PEERS, "metapath2vec"), NODES, seeds),
         (("average-seeds", "average-meta-graphs"), NODES, seeds),
@@ -64,7 +64,7 @@ def plan(seeds: int) -> list[Run]:
         (("tensus", "diffmg"), tuple(VARIANTS), seeds),
         (ABLATIONS, RANK_STUDY, few),
         (("tensus", "rank1"), (PARTIAL,), 1),
-        (("gcn", "gat", "rgcn", "hgt"), PAIRS, 1),
+        (PAIR_PEERS, PAIRS, seeds),
     ):
         for seed in range(count):
             for name in data:

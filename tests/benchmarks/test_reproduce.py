@@ -12,6 +12,8 @@ from torch.nn.functional import gelu
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import HGTConv
 
+from benchmarks.reproduce import methods
+from benchmarks.reproduce.__main__ import ROOT
 from benchmarks.reproduce.candidates import NodeScore
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.peers import PEERS, Peer, QuickHGTConv, RelationHGTConv
@@ -32,8 +34,17 @@ from benchmarks.reproduce.report import (
     with_either,
 )
 from benchmarks.reproduce.results import add, read
-from benchmarks.reproduce.runs import MAIN, Run, execute, plan, processor_seconds
-from benchmarks.reproduce.settings import BUDGET, DATA, NODES, SOFT, TUNED, Budget
+from benchmarks.reproduce.runs import MAIN, SEEDS, Run, execute, plan, processor_seconds
+from benchmarks.reproduce.settings import (
+    BUDGET,
+    CHOSEN,
+    DATA,
+    NODES,
+    PEER_GRID,
+    SOFT,
+    TUNED,
+    Budget,
+)
 from tensus_tn import Dag
 from tensus_tn.data import planted
 from tensus_tn.nn import MetaGraph
@@ -111,6 +122,29 @@ def test_hgt_attends_to_the_edges_of_each_relation_apart():
     keep = 1 - torch.sigmoid(torch.tensor(1.0))  # the skip connection as it begins
     expected = {kind: (1 - keep) * changes[kind] + keep * x for kind, x in graph.x_dict.items()}
     torch.testing.assert_close(layer(graph.x_dict, edges), expected)
+
+
+def test_the_first_seed_of_a_peer_tries_all_settings_and_others_take_what_it_chose(monkeypatch):
+    task = make_task(planted(num_nodes=50), "row")
+    monkeypatch.setitem(CHOSEN, "gcn", {"planted": 2})
+    first, second = (METHODS["gcn"]("planted", task, seed) for seed in range(2))
+    single = {}
+    for setting in PEER_GRID:
+        monkeypatch.setattr(methods, "PEER_GRID", [setting])
+        single[setting["lr"]] = METHODS["gcn"]("planted", task, 0)["criterion"]
+    assert first["criterion"] == min(single.values()) < max(single.values())
+    assert single[first["settings"]["lr"]] == first["criterion"]
+    assert second["settings"].items() >= PEER_GRID[2].items()
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_settings_of_further_seeds_are_those_that_the_first_one_chose(name):
+    runs = read(ROOT / "benchmarks/results/reproduce.jsonl")
+    for data, chosen in CHOSEN[name].items():
+        seeds = [seed for seed in range(SEEDS) if Run(data, name, seed) in runs]
+        assert 0 in seeds
+        for seed in seeds:
+            assert runs[data, name, seed]["settings"].items() >= PEER_GRID[chosen].items()
 
 
 def test_plan_has_the_main_rows_first_and_no_run_twice():
