@@ -296,8 +296,9 @@ def peer(data: str, task: Task, seed: int, *, name: str) -> Outcome:
 
 
 def _peer_settings(name: str, data: str, seed: int) -> Sequence[dict[str, Any]]:
-    """The whole grid for seed 0, what it chose for others."""
-    settings = PEER_GRID if seed == 0 else [PEER_GRID[CHOSEN[name][data]]]
+    """The whole grid; for further seeds only what the first one chose of it, where that is known."""
+    chosen = CHOSEN.get(name, {}).get(data)
+    settings = PEER_GRID if seed == 0 or chosen is None else [PEER_GRID[chosen]]
     longer = PATIENT.get(name, {}) if data in NODES else {}
     return [{**setting, **longer} for setting in settings]
 
