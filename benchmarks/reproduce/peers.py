@@ -89,8 +89,9 @@ class RelationHGTConv(QuickHGTConv):
     """A softmax over the edges of each relation by itself, and the sum over relations.
 
     PyG's layer was like that once, and DGL's example of HGT is, with a mean; a single softmax over all
-    edges of a node, as in PyG today, is worse on four of the five data sets. The matrices of relations begin with Glorot's values, as
-    in the code of HGT's authors: PyG's are smaller, and with them so are messages.
+    edges of a node, as in PyG today, is worse on four of the five data sets. The matrices of relations
+    begin with Glorot's values, as in the code of HGT's authors: PyG's are smaller, and with them so
+    are messages.
     """
 
     def reset_parameters(self) -> None:
