@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import platform
@@ -72,6 +73,16 @@ def _time(call: Callable[[], object], repeats: int) -> float:
 def _summary(values: list[float]) -> Timing:
     low, _, high = quantiles(values, n=4) if len(values) > 1 else values * 3
     return Timing(median(values), low, high, len(values))
+
+
+def keep_freed_memory() -> None:
+    """Make malloc reuse memory rather than return it, so that page faults do not decide."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+    except (OSError, AttributeError):
+        print("This is not glibc: its malloc is used as it is.")
 
 
 def machine_facts(packages: Iterable[str] = ()) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import torch
 
 from benchmarks.propagate import graphs, report
 from benchmarks.propagate.heads import HEADS, run_heads
-from benchmarks.propagate.measure import keep_freed_memory, run_case, summarise_ours
+from benchmarks.propagate.measure import run_case, summarise_ours
 from benchmarks.propagate.peers import ABSENT, PEERS
-from benchmarks.timing import machine_facts
+from benchmarks.timing import keep_freed_memory, machine_facts
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tensus_tn", "numpy", "scipy", "torch_geometric", "dgl", "torch_sparse")

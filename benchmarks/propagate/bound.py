@@ -12,12 +12,12 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.propagate import graphs, roof
-from benchmarks.propagate.measure import inputs, keep_freed_memory
+from benchmarks.propagate.measure import inputs
 from benchmarks.propagate.peers import make_run
-from benchmarks.timing import format_time, measure
+from benchmarks.timing import format_time, keep_freed_memory, measure
 from tensus_tn import Dag
 
-LINKS = 4
+LINKS, FEATURES = 4, 64
 WAYS = ("forward", "backward")
 
 
@@ -27,8 +27,7 @@ def run_case(name: str, ranks: list[int], seconds: float) -> dict[tuple[str, int
     run = make_run(None, problem, dag)
     calls: dict[tuple[str, int, str], Callable[[], object]] = {}
     for rank in ranks:
-        h, weights, grad = inputs(problem, dag, rank, features=64)
-
+        h, weights, grad = inputs(problem, dag, rank, FEATURES)
         y, given = run(h, weights), (h, *weights.values())
 
         def forward(h=h, weights=weights) -> object:
@@ -39,7 +38,9 @@ def run_case(name: str, ranks: list[int], seconds: float) -> dict[tuple[str, int
             return torch.autograd.grad(y, given, grad, retain_graph=True)
 
         for way, ours in zip(WAYS, (forward, backward), strict=True):
-            loops = roof.loops(problem, dag, rank, 64, backward=way == "backward")
+            loops = roof.loops(problem, dag, rank, FEATURES, backward=way == "backward")
+            if not loops:
+                raise RuntimeError("the loops are C++: they need a compiler, c++ or $CXX")
 
             def move(loops=loops) -> None:
                 for loop in loops.values():
@@ -71,7 +72,8 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     columns = ("forward", "backward", "b / f", "f, by rank", "b, by rank")
-    print("| graph | " + " | ".join(f"{who}: {c}" for who in ("ours", "loops") for c in columns))
+    titles = ["graph", *(f"{who}: {c}" for who in ("ours", "loops") for c in columns)]
+    print(f"| {' | '.join(titles)} |\n{'| --- ' * len(titles)}|")
     for name in options.graphs:
         print(
             table(name, options.ranks, run_case(name, options.ranks, options.seconds)), flush=True

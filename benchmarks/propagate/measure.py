@@ -234,16 +234,6 @@ def memory(run, h: Tensor, weights: Weights, grad: Tensor) -> dict[str, float | 
     return {"saved_mb": sum(saved.values()) / 1e6, "peak_mb": peak}
 
 
-def keep_freed_memory() -> None:
-    """Make malloc reuse memory rather than return it, so that page faults do not decide."""
-    try:
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-4, 0)  # M_MMAP_MAX
-        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-    except (OSError, AttributeError):
-        print("This is not glibc: its malloc is used as it is.")
-
-
 def _reset_peak() -> float | None:
     """Give freed memory back, restart the count of the peak (Linux), and say where it stands."""
     gc.collect()

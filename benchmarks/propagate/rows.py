@@ -22,9 +22,9 @@ from torch import Tensor
 from torch_geometric.utils import k_hop_subgraph
 
 from benchmarks.propagate import graphs
-from benchmarks.propagate.measure import errors, inputs, keep_freed_memory
+from benchmarks.propagate.measure import errors, inputs
 from benchmarks.propagate.peers import PEERS, make_run
-from benchmarks.timing import format_time, machine_facts, measure
+from benchmarks.timing import format_time, keep_freed_memory, machine_facts, measure
 from tensus_tn import Dag, RelationGraph, propagate_dag
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from benchmarks.propagate.measure import keep_freed_memory
-from benchmarks.timing import Timing, format_time, measure
+from benchmarks.timing import Timing, format_time, keep_freed_memory, measure
 from tensus_tn.data import load
 from tensus_tn.nn import sparse_features
 from tensus_tn.tasks import Config, Trainer, build_model, make_task

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.propagate.measure import keep_freed_memory
 from benchmarks.reproduce.methods import METHODS
 from benchmarks.reproduce.runs import SEEDS, Run, execute, plan
 from benchmarks.reproduce.settings import DATA
+from benchmarks.timing import keep_freed_memory
 
 ROOT = Path(__file__).parents[2]
 

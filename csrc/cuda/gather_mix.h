@@ -344,7 +344,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_mix(const __grid_con
 // ---------------------------------------------------------------------------------------------- what is left to add up
 
 // The sum of the vectors term(0), ..., term(count - 1) in this order; kBatch loads are on their way at a time.
-template <class S, int V, int kBatch, class Term>
+constexpr int kBatch = 8;
+
+template <class S, int V, class Term>
 __device__ __forceinline__ Vec<S, V> sum_of(int count, const Term& term) {
   Vec<S, V> sum = {};
 #pragma unroll 1
@@ -376,7 +378,7 @@ template <class T, class I, int V> __device__ void add_parts(const Pass<Sum<T>, 
     Vec<T, V> sums = column.accumulate ? load<V>(to) : Vec<T, V>{};
     const A* const from = partial_of(pass, row.first) + int64_t(c) * pass.features + f;
     const Vec<A, V> more =
-        sum_of<A, V, 8>(int(row.count), [&](int64_t n) { return load<V>(from + n * pass.columns * pass.features); });
+        sum_of<A, V>(int(row.count), [&](int64_t n) { return load<V>(from + n * pass.columns * pass.features); });
 #pragma unroll
     for (int v = 0; v < V; ++v) narrow(widen(sums.at[v]) + more.at[v], sums.at[v]);
     store<V>(to, sums);
@@ -400,8 +402,8 @@ template <class A, class I> __device__ void add_gradients(const Pass<A, I>& pass
   if (const Packed at(pass, k); wanted(at) && uses(pass, at.relation, at.column)) {
     const auto partial = [&](int k) {
       const A* const from = pass.partial_dw + int64_t(slice) * pass.packed + k;
-      return sum_of<double, 1, 8>((pass.blocks - slice + kSlices - 1) / kSlices,
-                                  [&](int64_t n) { return load<1>(from + n * kSlices * pass.packed); })
+      return sum_of<double, 1>((pass.blocks - slice + kSlices - 1) / kSlices,
+                               [&](int64_t n) { return load<1>(from + n * kSlices * pass.packed); })
           .at[0];
     };
     // The products of all self-loops are kept as those of a relation after the last.
@@ -413,7 +415,7 @@ template <class A, class I> __device__ void add_gradients(const Pass<A, I>& pass
   const Packed at(pass, fresh(k));
   if (slice > 0 || !wanted(at)) return;
   const Column& column = pass.column[at.column];
-  sum = sum_of<double, 1, 8>(kSlices, [&](int64_t other) { return load<1>(sums + other * kNeighbours + lane); }).at[0];
+  sum = sum_of<double, 1>(kSlices, [&](int64_t other) { return load<1>(sums + other * kNeighbours + lane); }).at[0];
   static_cast<A*>(column.dw)[at.group * column.group + at.relation * column.step + at.rank * column.near] = A(sum);
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.propagate import bound, graphs, heads, measure, peers, report, step
+from benchmarks.propagate import bound, graphs, heads, measure, peers, report, roof, step
 from tensus_tn.dag import Dag
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +82,12 @@ def test_loops_are_timed_beside_every_rank_and_way():
         "| tiny, rank 1 | 2 ms | 6 ms | 3.00 | 1.00 | 1.00 | 1 ms | 3 ms | 3.00 | 1.00 | 1.00 |",
         "| tiny, rank 2 | 4 ms | 12 ms | 3.00 | 2.00 | 2.00 | 2 ms | 6 ms | 3.00 | 2.00 | 2.00 |",
     ]
+
+
+def test_loops_that_can_not_be_compiled_are_an_error(monkeypatch):
+    monkeypatch.setattr(roof, "loops", lambda *_, **__: {})
+    with pytest.raises(RuntimeError, match="need a compiler"):
+        bound.run_case("tiny", [1], seconds=0.01)
 
 
 def test_quick_command_writes_results_a_table_and_a_page(tmp_path):
